@@ -1,4 +1,4 @@
-"""Names on a real broker: a storm of replaces through kill -9 of the service, and cancels at the very due time."""
+"""Names on a real broker: a storm of replaces through kill -9 of service and broker, and cancels at the due time."""
 
 import json
 import random
@@ -7,13 +7,14 @@ import uuid
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from tarry.devbroker import EmbeddedBroker
 from tests.support.brokers import wait_until
 from tests.support.processes import Serve, ServeConfig
 from tests.support.topics import read_topic
@@ -30,13 +31,21 @@ RACES_PER_S: Final = 500
 PAYS_MS: Final = (-60, 90)
 """A payment comes at a random time around the due time of its message."""
 
+JOURNAL_RECORDS: Final = 1_500
+"""More than a service keeps that rests: what is behind the pointers is trimmed."""
+
 WITHIN_S: Final = 120.0
 
 
 @pytest.mark.exhaustive
 def test_of_each_name_the_last_message_of_a_storm_comes_once_and_all_others_are_replaced(
-    bootstrap: str, unique_name: Callable[[str], str], tmp_path: Path, seed: int, tell: Callable[[str], None]
+    embedded_broker: EmbeddedBroker,
+    unique_name: Callable[[str], str],
+    tmp_path: Path,
+    seed: int,
+    tell: Callable[[str], None],
 ) -> None:
+    bootstrap = embedded_broker.bootstrap_servers
     target = unique_name("out")
     admin = AdminClient({"bootstrap.servers": bootstrap})
     admin.create_topics([NewTopic(target, 2, 1)])[target].result(30)
@@ -50,11 +59,14 @@ def test_of_each_name_the_last_message_of_a_storm_comes_once_and_all_others_are_
     )
     choose = random.Random(seed)
     kills = sorted(choose.uniform(2, FOR_S - 2) for _ in range(KILLS))
+    kills_broker_at = FOR_S / 2
     serve = Serve(config, tmp_path)
     sent: list[tuple[int, str]] = []
     try:
         serve.start().wait_serving()
-        producer = Producer({"bootstrap.servers": bootstrap, "partitioner": "murmur2_random", "acks": "all"})
+        rested = resting(serve)
+        settings: dict[str, Any] = {"partitioner": "murmur2_random", "enable.idempotence": True}
+        producer = Producer({"bootstrap.servers": bootstrap, **settings})
         began = time.monotonic()
         while (passed := time.monotonic() - began) < FOR_S:
             while len(sent) < passed * PER_S:
@@ -72,10 +84,20 @@ def test_of_each_name_the_last_message_of_a_storm_comes_once_and_all_others_are_
                 kills.pop(0)
                 serve.kill()
                 serve.start()
+            if passed > kills_broker_at:
+                kills_broker_at = FOR_S
+                embedded_broker.kill()
+                embedded_broker.start()
             time.sleep(0.001)  # the pace of the load
         assert producer.flush(60) == 0
         last = dict(sent)
         wait_until(lambda: len(read_topic(bootstrap, target)) >= len(last), "all last ones are there", WITHIN_S)
+        logs = [f"{config.intake}.{log}" for log in ("wheel-1", "wheel-2", "wheel-3", "parked")]
+        wait_until(lambda: not any(read_topic(bootstrap, log) for log in logs), "no copy is left", WITHIN_S)
+        wait_until(lambda: resting(serve) == rested, "nothing is held, and no name", WITHIN_S)
+        journal = f"{config.intake}.journal"
+        wait_until(lambda: len(read_topic(bootstrap, journal)) < JOURNAL_RECORDS, "the journal is trimmed", WITHIN_S)
+        of_journal = len(read_topic(bootstrap, journal))
         assert serve.stop() == 0
     finally:
         serve.close()
@@ -85,7 +107,15 @@ def test_of_each_name_the_last_message_of_a_storm_comes_once_and_all_others_are_
     lasts = set(last.values())
     assert delivered == Counter(lasts)
     assert outcomes == Counter({(id_, "fired" if id_ in lasts else "replaced"): 1 for _, id_ in sent})
-    tell(f"{len(sent)} sent, {len(lasts)} delivered, {len(sent) - len(lasts)} replaced, {KILLS} kill -9")
+    tell(
+        f"{len(sent)} sent, {len(lasts)} delivered, {len(sent) - len(lasts)} replaced, {KILLS} kill -9 of the service, "
+        f"one of the broker; then {of_journal} records in the journal, no copy in the logs, nothing held"
+    )
+
+
+def resting(serve: Serve) -> tuple[float, float]:
+    """Return what a service holds: names, and bytes of messages."""
+    return serve.metric("tarry_names"), serve.metric("tarry_held_bytes")
 
 
 @pytest.mark.exhaustive
