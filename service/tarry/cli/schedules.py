@@ -64,12 +64,14 @@ def schedules(
         raise UsageError("no configured intake accepts schedules: each has a fixed delay or a dialect")
     with open_inspector(settings, cluster) as inspector:
         for topic in topics:
+            # Rows are as of now: an occurrence that is due while the logs are read is not late.
+            now_ms = SystemClock().now_ms()
             place = None if raw_key is None else partition_of(raw_key, inspector.partitions(topic))
             backlogs = inspector.survey(topic, place)
             say_unserved(topic, settings.service.group, backlogs)
             waiting = _waiting(inspector, settings, backlogs, raw_key, raw_name)
             found = _newest(one for one in waiting if _is_wanted(one, raw_key, raw_name))
-            _print(topic, found, settings.wheel.tick_ms, as_json=as_json)
+            _print(topic, found, now_ms, settings.wheel.tick_ms, as_json=as_json)
 
 
 def _waiting(
@@ -108,8 +110,7 @@ def _newest(waiting: Iterable[Waiting]) -> list[Waiting]:
     return sorted(newest.values(), key=lambda one: (one.due_ms or 0, one.key or b"", one.sequence))
 
 
-def _print(topic: str, found: Sequence[Waiting], tick_ms: int, *, as_json: bool) -> None:
-    now_ms = SystemClock().now_ms()
+def _print(topic: str, found: Sequence[Waiting], now_ms: int, tick_ms: int, *, as_json: bool) -> None:
     if not as_json:
         typer.echo(f"{topic}: {_counted(len(found))}")
     for one in found:
@@ -126,7 +127,7 @@ def row(found: Waiting, now_ms: int, tick_ms: int) -> tuple[str, dict[str, Any]]
 
     Args:
         found: the occurrence that waits.
-        now_ms: the time now.
+        now_ms: the time when the command began to read.
         tick_ms: due times are rounded up to multiples of this.
     """
     repeated, due_ms = found.repeated, found.due_ms or 0

@@ -73,20 +73,24 @@ def status(
     settings, cluster = configured(config, bootstrap_servers)
     if given is not None:
         refuse_other_intakes(given, settings, intake)
+    # The answer is as of when reading began: what is due while the logs are read is not late.
+    now_ms, tick_ms = SystemClock().now_ms(), settings.wheel.tick_ms
     with open_inspector(settings, cluster) as inspector:
         if given is not None:
             wanted, found = given, find(inspector, given, policy(settings, given.topic))
         else:
-            wanted, found = _named(inspector, settings, intake or default_intake(settings), *(by_name or (b"", b"")))
-    now_ms, tick_ms = SystemClock().now_ms(), settings.wheel.tick_ms
+            topic = intake or default_intake(settings)
+            wanted, found, now_ms = _named(inspector, settings, topic, *(by_name or (b"", b"")))
     line = json.dumps(_fields(wanted, found, now_ms, tick_ms)) if as_json else _text(wanted, found, now_ms, tick_ms)
     typer.echo(line)
     if _state(found) == "unknown":
         raise typer.Exit(1)
 
 
-def _named(inspector: Inspector, settings: Config, intake: str, key: bytes, name: bytes) -> tuple[Handle, Whereabouts]:
-    """Return the handle of the message that waits under a name, and where it is.
+def _named(
+    inspector: Inspector, settings: Config, intake: str, key: bytes, name: bytes
+) -> tuple[Handle, Whereabouts, int]:
+    """Return the handle of the message that waits under a name, where it is, and when the look began that found it.
 
     Raises:
         UsageError: none does.
@@ -94,11 +98,12 @@ def _named(inspector: Inspector, settings: Config, intake: str, key: bytes, name
     if fault := name_fault(name):
         raise UsageError(f"--name {fault}")
     for _ in range(_LOOKS):
+        now_ms = SystemClock().now_ms()
         handle = _handle_of(inspector, intake, key, name)
         found = find(inspector, handle, policy(settings, intake))
         if _state(found) != "unknown":
             break
-    return (handle if found.id is None else replace(handle, id=found.id)), found
+    return (handle if found.id is None else replace(handle, id=found.id)), found, now_ms
 
 
 def _handle_of(inspector: Inspector, intake: str, key: bytes, name: bytes) -> Handle:
