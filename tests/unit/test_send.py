@@ -46,8 +46,9 @@ def _read(tmp_path: Path, text: str) -> list[DelayedMessage | RepeatedMessage]:
         (["orders", "v", "--delay", "5s", "--expires-in", "9999999d"], "--expires-in: a time beyond"),
         (
             ["orders", "v", "--delay", "5s", "--expires-in", "5s", "--expires-at", "2030-01-01T00:00:00Z"],
-            "needs either --expires-at or --expires-in",
+            "--expires-at excludes --expires-in",
         ),
+        (["orders", "v", "--delay", "5s", "--key", "k", "--if", "absent"], "--if needs --name"),
         (["--file", "f", "--window", "5s"], "--file excludes"),
         (["orders", "v", "--file", "f"], "--file excludes"),
         (["--file", "f", "--wait"], "--file excludes"),
@@ -160,7 +161,7 @@ def test_a_line_holds_the_fields_of_the_command(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "says"),
     [
-        ("{", "Expecting property name"),
+        ("{", "not JSON: Expecting property name"),
         ("[]", "not a JSON object"),
         ('{"delay": "5s"}', "target: missing"),
         ('{"target": 5, "delay": "5s"}', "target: should be a string"),
@@ -175,7 +176,10 @@ def test_a_line_holds_the_fields_of_the_command(tmp_path: Path) -> None:
         ('{"target": "a", "delay": "5s", "window": "5"}', "window: a duration needs a unit"),
         ('{"target": "a", "delay": "5s", "expires_at": "soon"}', "expires_at: not an RFC 3339 time"),
         ('{"target": "a", "delay": "5s", "expires_in": "-5s"}', "expires_in: a duration must not be negative"),
-        ('{"target": "a", "delay": "5s", "expires_at": "", "expires_in": ""}', "needs either expires_at or expires_in"),
+        ('{"target": "a", "delay": "5s", "expires_at": "", "expires_in": ""}', "give either expires_at or expires_in"),
+        ('{"target": "a", "delay": "5s", "if": "maybe"}', "if: neither absent nor present: 'maybe'"),
+        ('{"target": "a", "delay": "5s", "if": "absent"}', "if: needs name"),
+        ('{"target": "a", "cron": "0 9 * * *", "at": "2030-01-01T00:00:00Z"}', "at: excludes cron"),
         ('{"target": "a", "delay": "5s", "value": {}}', "value: should be a string"),
         ('{"target": "a", "delay": "5s", "headers": []}', "headers: should be an object"),
         ('{"target": "a", "delay": "5s", "headers": {"h": 1}}', "h: should be a string"),

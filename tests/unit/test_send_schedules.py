@@ -38,7 +38,7 @@ def run(*arguments: str) -> tuple[int, str, BaseException | None]:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["--every", "15m", "--cron", "0 9 * * *", *NAMED], "needs either --every or --cron"),
+        (["--every", "15m", "--cron", "0 9 * * *", *NAMED], "--every excludes --cron"),
         (["--every", "15m", "--delay", "5s", *NAMED], "--delay excludes --every and --cron"),
         (["--cron", "0 9 * * *", "--at", "2030-01-01T00:00:00Z", *NAMED], "--at excludes --cron"),
         (["--every", "15m", "--zone", "UTC", *NAMED], "--zone needs --cron"),
@@ -63,8 +63,9 @@ def test_wrong_usage_exits_with_2(arguments: list[str], says: str) -> None:
         (["--cron", "0 9 * *"], "cron: needs five fields"),
         (["--cron", "0 25 * * *"], "cron: bad hour"),
         (["--cron", "0 9 31 2 *"], "cron: "),
-        (["--cron", "0 9 * * *", "--zone", "Europe/Nowhere"], "zone is no zone such as Europe/Berlin"),
+        (["--cron", "0 9 * * *", "--zone", "Europe/Nowhere"], "zone: not a zone such as Europe/Berlin"),
         (["--every", "1h", "--expires-at", "2020-01-01T00:00:00Z"], "expires_at: "),
+        (["--cron", "0 0 29 2 *", "--expires-in", "1s"], "expires_at: "),
     ],
 )
 def test_a_wrong_rule_is_refused_before_anything_is_sent(arguments: list[str], says: str) -> None:
@@ -122,6 +123,18 @@ def test_the_first_time_is_that_of_the_service(
 def test_a_schedule_without_an_id_gets_one_so_that_its_times_are_known() -> None:
     message, _ = begun(RepeatedMessage("orders", b"v", b"k", b"n", timedelta(hours=1)), NOW_MS, 1)
     assert isinstance(message.id, UUID)
+
+
+def test_a_schedule_that_expires_before_its_first_occurrence_is_refused() -> None:
+    hour_ms = 3_600_000
+    for expires_ms, says in ((NOW_MS + hour_ms - 1, "before the first occurrence"), (NOW_MS + hour_ms, "")):
+        end = datetime.fromtimestamp(expires_ms / 1_000, UTC)
+        asked = RepeatedMessage("orders", b"v", b"k", b"n", timedelta(hours=1), expires_at=end)
+        if says:
+            with pytest.raises(HeaderError, match=says):
+                begun(asked, NOW_MS, 1)
+        else:
+            assert begun(asked, NOW_MS, 1)[1] == expires_ms
 
 
 def test_times_follow_the_rule() -> None:

@@ -45,7 +45,9 @@ class Asked:
         if self.target is None:
             raise typer.BadParameter("needs TARGET, or --file")
         if self.expires_at is not None and self.expires_in is not None:
-            raise typer.BadParameter("needs either --expires-at or --expires-in")
+            raise typer.BadParameter("--expires-at excludes --expires-in")
+        if self.only_if is not None and self.name is None:
+            raise typer.BadParameter("--if needs --name")
         return self._single(self.target) if self.every is None and self.cron is None else self._repeated(self.target)
 
     def _single(self, target: str) -> DelayedMessage:
@@ -70,7 +72,7 @@ class Asked:
 
     def _repeated(self, target: str) -> RepeatedMessage:
         if self.every is not None and self.cron is not None:
-            raise typer.BadParameter("needs either --every or --cron")
+            raise typer.BadParameter("--every excludes --cron")
         if self.delay is not None:
             raise typer.BadParameter("--delay excludes --every and --cron")
         if self.at is not None and self.cron is not None:

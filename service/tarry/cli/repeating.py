@@ -14,7 +14,8 @@ from tarry.core.request.header_values import HeaderFault
 from tarry.core.request.rule import read_rule
 from tarry.core.request.schedules import shift_of
 from tarry.errors import HeaderError
-from tarry.headers import CRON, EVERY, ZONE
+from tarry.headers import CRON, EVERY, EXPIRES_AT, ZONE
+from tarry.units import format_instant
 
 
 def begun(message: RepeatedMessage, now_ms: int, tick_ms: int) -> tuple[RepeatedMessage, int]:
@@ -26,11 +27,16 @@ def begun(message: RepeatedMessage, now_ms: int, tick_ms: int) -> tuple[Repeated
         tick_ms: due times are rounded up to multiples of this.
 
     Raises:
-        HeaderError: the service would not accept it.
+        HeaderError: the service would not accept it, or it expires before its first occurrence.
     """
     message = message if message.id is not None else replace(message, id=uuid4())
     record = to_schedule(message, now_ms)
-    for next_ms in times_after(dict(record.headers), record.id.encode(), now_ms, tick_ms):
+    headers = dict(record.headers)
+    for next_ms in times_after(headers, record.id.encode(), now_ms, tick_ms):
+        expires_ms = int(headers.get(EXPIRES_AT) or next_ms)
+        if expires_ms < next_ms:
+            ends, begins = format_instant(expires_ms), format_instant(next_ms)
+            raise HeaderError(f"expires_at: {ends} is before the first occurrence ({begins})")
         return message, next_ms
     raise HeaderError(f"cron: it names a time that does not come within 50 years: {message.cron}")
 

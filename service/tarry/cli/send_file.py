@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from tarry.client import DelayedMessage, RepeatedMessage
 from tarry.clock import Clock, SystemClock
 from tarry.errors import UsageError
-from tarry.units import MAX_EPOCH_MS, parse_duration_ms, parse_instant_ms
+from tarry.units import MAX_EPOCH_MS, parse_duration_ms, parse_instant_ms, shown
 
 if TYPE_CHECKING:
     from tarry.client.receipt import OnlyIf
@@ -103,9 +103,11 @@ class MessageFile:
     def _message(self, line: bytes) -> DelayedMessage | RepeatedMessage:
         try:
             return to_message(json.loads(line), self._clock.now_ms())
+        except json.JSONDecodeError as error:
+            raise UsageError(f"{self.place}: not JSON: {error}") from error
         except RecursionError as error:
             raise UsageError(f"{self.place}: nested too deeply") from error
-        except ValueError as error:  # JSONDecodeError and UnicodeDecodeError are among them
+        except ValueError as error:  # UnicodeDecodeError is among them
             raise UsageError(f"{self.place}: {error}") from error
 
 
@@ -127,6 +129,12 @@ def to_message(fields: object, now_ms: int) -> DelayedMessage | RepeatedMessage:
     target = _text(fields, "target", None)
     if target is None:
         raise ValueError("target: missing")
+    if (only_if := _text(fields, "if", None)) not in (None, "absent", "present"):
+        raise ValueError(f"if: neither absent nor present: {shown(str(only_if))}")
+    if only_if is not None and fields.get("name") is None:
+        raise ValueError("if: needs name")
+    if fields.get("at") is not None and fields.get("cron") is not None:
+        raise ValueError("at: excludes cron: the rule says when it begins")
     if not {"every", "cron"}.isdisjoint(fields):
         return _repeated(target, fields, now_ms)
     delay, at = _text(fields, "delay", None), _text(fields, "at", None)
@@ -179,7 +187,7 @@ def _repeated(target: str, fields: dict[str, Any], now_ms: int) -> RepeatedMessa
 def _expiry(fields: dict[str, Any], now_ms: int) -> datetime | None:
     at, after = _text(fields, "expires_at", None), _text(fields, "expires_in", None)
     if at is not None and after is not None:
-        raise ValueError("needs either expires_at or expires_in")
+        raise ValueError("give either expires_at or expires_in, not both")
     if after is not None:
         return _named("expires_in", lambda text: time_in(text, now_ms), after)
     return None if at is None else _named("expires_at", read_time, at)

@@ -219,7 +219,7 @@ def _text_of_rule(text: object, what: str) -> bytes:
 def _naming(message: DelayedMessage | RepeatedMessage) -> list[tuple[str, bytes | None]]:
     """Return the headers of a message's name; none if it has no name."""
     if message.only_if not in (None, "absent", "present"):
-        raise HeaderError(f"only_if: neither absent nor present: {shown(repr(message.only_if))}")
+        raise HeaderError(f"only_if: neither absent nor present: {shown(str(message.only_if))}")
     if message.name is None:
         if message.only_if is not None:
             raise HeaderError("only_if: needs a name")

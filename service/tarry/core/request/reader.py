@@ -441,7 +441,9 @@ class RequestReader:
             return read_delay(DELAY_MS, found[DELAY_MS], timestamp_ms)
         if DELIVER_AT in found:
             return read_epoch_ms_or_rfc3339(DELIVER_AT, found[DELIVER_AT])
-        return HeaderFault(ErrorCode.NO_DELAY, f"needs {DELAY_MS} or {DELIVER_AT}")
+        return HeaderFault(
+            ErrorCode.NO_DELAY, f"needs {DELAY_MS} or {DELIVER_AT}; or {EVERY} or {CRON}, to repeat the message"
+        )
 
     def _with_jitter(
         self,

@@ -135,11 +135,13 @@ def _read_cron(found: Mapping[str, bytes | None]) -> Rule | HeaderFault:
     try:
         zone_of(zone)
     except ValueError:
-        return HeaderFault(ErrorCode.BAD_SCHEDULE, f"{ZONE} is no zone such as Europe/Berlin: {shown(zone_value)}")
+        return HeaderFault(ErrorCode.BAD_SCHEDULE, f"{ZONE}: not a zone such as Europe/Berlin: {shown(zone_value)}")
     cron = value.decode("ascii", "replace")
     # CronSim takes a sixth field for seconds.
     if len(cron) > LONGEST_CRON or len(cron.split()) != 5:
-        return HeaderFault(ErrorCode.BAD_SCHEDULE, f"{CRON} does not have five fields: {shown(value)}")
+        return HeaderFault(
+            ErrorCode.BAD_SCHEDULE, f"{CRON}: needs five fields (minute, hour, day, month, weekday): {shown(value)}"
+        )
     try:
         CronSim(cron, _EPOCH)
     except (CronSimError, ValueError) as error:
