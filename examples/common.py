@@ -25,9 +25,13 @@ def check_served(servers: str, intake: str) -> None:
     """Make sure that a service has created the intake: a broker may create a missing topic, with other settings.
 
     Raises:
-        SystemExit: it does not exist.
+        SystemExit: it does not exist, or no broker answers.
     """
-    if intake not in AdminClient({"bootstrap.servers": servers}).list_topics(timeout=30).topics:
+    try:
+        topics = AdminClient({"bootstrap.servers": servers, "log_level": 2}).list_topics(timeout=10).topics
+    except KafkaException as exception:
+        raise SystemExit(f"no broker answers at {servers}: start one, or set --bootstrap-servers") from exception
+    if intake not in topics:
         raise SystemExit(f"the intake {intake} does not exist: start the service with the file in examples/README.md")
 
 
