@@ -212,7 +212,7 @@ def _rule(message: RepeatedMessage) -> list[tuple[str, bytes | None]]:
 
 def _text_of_rule(text: object, what: str) -> bytes:
     if not isinstance(text, str) or not text.isascii():
-        raise HeaderError(f"{what}: not ASCII text: {shown(repr(text))}")
+        raise HeaderError(f"{what}: not ASCII text: {shown(str(text))}")
     return text.encode()
 
 

@@ -125,6 +125,7 @@ class Inspector:
         clock: Clock,
         on_progress: Callable[[int, int], None] = lambda _read, _more: None,
     ) -> None:
+        self._servers = cluster.bootstrap_servers
         self._admin = cluster.clients.admin(cluster.admin())
         self._offsets = Offsets(self._admin, group, cluster)
         self._reader = TrimTolerantReader(cluster, clock)
@@ -207,7 +208,7 @@ class Inspector:
             UsageError: there is no such intake.
             BrokerError: no answer.
         """
-        with group_errors("ask for the cluster's topics"):
+        with group_errors(f"ask {self._servers} for the cluster's topics"):
             # Ask for all topics: when asked for one by name, a broker may create it.
             found = self._admin.list_topics(timeout=ANSWER_WITHIN_S).topics.get(intake)
         if found is None:
