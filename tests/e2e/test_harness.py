@@ -16,7 +16,8 @@ from tests.support.checker import all_accepted, check
 from tests.support.topics import read_topic
 from tests.support.workload import NAMESPACE, SentHeaders, Target
 
-REQUEST = {"tarry-target", "tarry-delay-ms", "tarry-deliver-at", "tarry-id", "tarry-partition"}
+WHEN = {"tarry-delay-ms", "tarry-deliver-at", "tarry-window-ms", "tarry-expires-at"}
+REQUEST = WHEN | {"tarry-target", "tarry-id", "tarry-partition"}
 INBOUND = {"tarry-due-ms", "tarry-source"}
 
 

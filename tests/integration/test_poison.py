@@ -91,8 +91,9 @@ def test_every_kind_of_bad_message_is_one_dead_letter_and_slows_no_good_one(stag
         ErrorCode.UNREADABLE_HEADERS,
         ErrorCode.BEYOND_HORIZON,
         ErrorCode.PURGED,
-        # These need another intake, partition or limit: `test_names`.
+        # These need another intake, partition or limit: `test_names`, `test_schedules_refused`.
         ErrorCode.NAMES_NOT_ACCEPTED,
+        ErrorCode.SCHEDULES_NOT_ACCEPTED,
         ErrorCode.WRONG_PARTITION,
         ErrorCode.TOO_MANY_NAMES,
     }

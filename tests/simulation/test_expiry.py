@@ -9,13 +9,16 @@ from tarry.testing.simulation import Shape, at_a_step, by_chance, crash, freeze,
 from tarry.testing.simulation.scenarios import Deed
 from tarry.testing.simulation.world import INTAKE, SMALL_LEVELS
 from tests.support.courses import expiring_again_and_again
-from tests.support.worlds import verify_all_kept, verify_kept
+from tests.support.worlds import judged_of, verify_all_kept
 
 LEAST_JUDGED = 0.05
 """Messages that expire are in no order at a target."""
 
+LEAST_JUDGED_OF_COURSES = 0.02
+
 STEPS = 6
 WORLDS = 8
+COURSES = 3
 
 
 @pytest.mark.no_cover
@@ -34,8 +37,13 @@ def test_random_worlds_expire_what_is_late_and_nothing_else(seed: int) -> None:
 
 @pytest.mark.no_cover
 def test_what_expires_while_its_target_is_away_or_its_process_is_down(seed: int) -> None:
-    world = expiring_again_and_again(seed)
-    assert sum(message.expires_ms is not None for message in world.sent) > 40
-    verify_kept(world, "messages that expire", least_judged=LEAST_JUDGED)
-    expired = sum(b'"expired"' in (one.value or b"") for one in world.broker.records(INTAKE + RESULTS))
-    assert expired > 5
+    reports, expired = [], 0
+    for number in range(COURSES):
+        world = expiring_again_and_again(seed + number)
+        assert sum(message.expires_ms is not None for message in world.sent) > 40
+        reports.append(world.settle())
+        assert reports[-1].is_clean, f"seed {seed + number}: {reports[-1]}"
+        expired += sum(b'"expired"' in (one.value or b"") for one in world.broker.records(INTAKE + RESULTS))
+    assert expired > 5 * COURSES
+    # In one of them, a target may be away most of the time: of ten times three courses, 0.06 was the lowest part.
+    assert judged_of(reports) >= LEAST_JUDGED_OF_COURSES, f"seed {seed}"

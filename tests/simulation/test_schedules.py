@@ -21,6 +21,7 @@ LEAST_JUDGED = 0.02
 
 STEPS = 6
 WORLDS = 8
+COURSES = 4
 HOUR_MS = 3_600_000
 
 
@@ -40,11 +41,16 @@ def test_random_worlds_keep_the_promises_to_schedules(seed: int) -> None:
 
 @pytest.mark.no_cover
 def test_schedules_replaced_and_cancelled_through_crashes_and_targets_that_are_away(seed: int) -> None:
-    world = repeated_again_and_again(seed)
-    verify_kept(world, "schedules that end and begin again", least_judged=LEAST_JUDGED)
-    repeating = world.repeating
-    assert len(repeating.occurred) > 60
-    assert {"replaced", "cancelled"} <= {one.outcome for one in repeating.results}
+    occurrences, outcomes = 0, set[str]()
+    for number in range(COURSES):
+        world = repeated_again_and_again(seed + number)
+        report = world.settle()
+        assert report.is_clean, f"seed {seed + number}: {report}"
+        occurrences += len(world.repeating.occurred)
+        outcomes |= {one.outcome for one in world.repeating.results}
+    # In a course the targets may be away most of the time: of 40 courses one had 26, and four together at least 174.
+    assert occurrences > 30 * COURSES
+    assert {"replaced", "cancelled", "skipped", "dead"} <= outcomes
 
 
 class EveryStepInTurn:

@@ -100,6 +100,9 @@ def by_headers(target: str) -> list[Kind]:
         kind(ErrorCode.BAD_NAME, to, at_once, ("tarry-name", b"")),
         kind(ErrorCode.EXPIRED, to, ("tarry-deliver-at", b"2020-01-01T00:00:00Z"), EXPIRED),
         kind(ErrorCode.EXPIRED, to, at_once, EXPIRED),
+        kind(ErrorCode.BAD_SCHEDULE, to, ("tarry-name", b"n"), ("tarry-cron", b"0 9 * *")),
+        kind(ErrorCode.BAD_SCHEDULE, to, ("tarry-name", b"n"), ("tarry-cron", b"0 9 * * *"), ("tarry-zone", b"Mars")),
+        kind(ErrorCode.BAD_SCHEDULE, to, ("tarry-name", b"n"), ("tarry-every", b"1ms")),
     ]
 
 
