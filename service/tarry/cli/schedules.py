@@ -59,7 +59,7 @@ def schedules(
     settings, cluster = configured(config, bootstrap_servers)
     raw_key = None if key is None else os.fsencode(key)
     raw_name = None if name is None else os.fsencode(name)
-    topics = [intake] if intake else [one.topic for one in settings.intakes if not one.is_fixed and one.dialect is None]
+    topics = [intake] if intake else [one.topic for one in settings.intakes if one.may_repeat]
     if not topics:
         raise UsageError("no configured intake accepts schedules: each has a fixed delay or a dialect")
     with open_inspector(settings, cluster) as inspector:
