@@ -76,17 +76,13 @@ def geometry_of(config: Config, intake: Intake) -> Geometry:
     return Geometry(overflow.width_ms, overflow.size, levels)
 
 
-def prepare(config: Config, *, adopt: bool, on_event: Log) -> dict[str, int | None]:
+def prepare(config: Config, *, adopt: bool, on_event: Log) -> None:
     """Create missing topics, check existing ones, and write the first checkpoint of new partitions.
 
     Args:
         config: the whole configuration.
         adopt: whether to adopt partitions that cannot be taken over.
         on_event: takes an event's name and fields, for the log.
-
-    Returns:
-        The largest record of a schedule that each intake accepts, in bytes; None: it accepts no schedules, because the
-        service must not write to it.
 
     Raises:
         UsageError: a topic is not as it must be, or an ACL is missing; one line says what to change.
@@ -125,19 +121,6 @@ def prepare(config: Config, *, adopt: bool, on_event: Log) -> dict[str, int | No
         with closing(Adoption(cluster, config.service.group, clock)) as adoption:
             for intake in config.intakes:
                 adoption.adopt(intake.topic, intake.partitions, geometries[intake.topic], on_event)
-    return _schedule_bytes(topics, config, clock, on_event)
-
-
-def _schedule_bytes(topics: TopicAdmin, config: Config, clock: SystemClock, on_event: Log) -> dict[str, int | None]:
-    """Return the largest record of a schedule that each intake accepts; None if the service must not write to it."""
-    names = [intake.topic for intake in config.intakes if intake.may_repeat]
-    found = patiently(partial(topics.targets, names, REQUEST_TIMEOUT_S), clock, PATIENCE_S)
-    room: dict[str, int | None] = {}
-    for name, intake in found.items():
-        room[name] = None if intake.obstacle == NOT_ALLOWED else intake.max_bytes or DEFAULT_MAX_MESSAGE_BYTES
-        if room[name] is None:
-            on_event("no_schedules", topic=name, reason="this user has no right to write to it (WRITE)")
-    return room
 
 
 def _make_for_status(topics: TopicAdmin, intake: Intake, clock: SystemClock, on_event: Log) -> None:
@@ -146,6 +129,28 @@ def _make_for_status(topics: TopicAdmin, intake: Intake, clock: SystemClock, on_
         patiently(partial(make_or_check_status, topics, intake.topic, intake.replication), clock, PATIENCE_S)
     except TarryError as error:
         on_event("status_topic_unfit", reason=str(error))
+
+
+def largest_schedules(config: Config, on_event: Log) -> dict[str, int | None]:
+    """Return the largest record of a schedule that each intake accepts, in bytes, once its topic exists.
+
+    Args:
+        config: the whole configuration.
+        on_event: takes an event's name and fields, for the log.
+
+    Returns:
+        By intake; None: it accepts no schedules, because the service must not write to it.
+    """
+    cluster, clock = cluster_of(config), SystemClock()
+    topics = TopicAdmin(cluster.clients.admin(cluster.admin()))
+    names = [intake.topic for intake in config.intakes if intake.may_repeat]
+    found = patiently(partial(topics.targets, names, REQUEST_TIMEOUT_S), clock, PATIENCE_S)
+    room: dict[str, int | None] = {}
+    for name, intake in found.items():
+        room[name] = None if intake.obstacle == NOT_ALLOWED else intake.max_bytes or DEFAULT_MAX_MESSAGE_BYTES
+        if room[name] is None:
+            on_event("no_schedules", topic=name, reason="this user has no right to write to it (WRITE)")
+    return room
 
 
 def policy_of(config: Config, intake: Intake, schedule_bytes: int | None = DEFAULT_MAX_MESSAGE_BYTES) -> IntakePolicy:
@@ -188,7 +193,7 @@ def plan_of(
         config: the whole configuration.
         index: the number of the process within this `serve`, from 0.
         clients: makes its clients.
-        schedule_bytes: from `prepare`; None: it is not known.
+        schedule_bytes: from `largest_schedules`; None: it is not known.
     """
     service, room = config.service, schedule_bytes or {}
     instance = _instance_of(service, index)
@@ -233,7 +238,8 @@ def serve(config: Config, *, adopt: bool, processes: int, log_level: Level, on_e
     clock = SystemClock()
     with listen(config.http.host, config.http.port) as listener:
         with ended_at_once():
-            schedule_bytes = prepare(config, adopt=adopt, on_event=on_event)
+            prepare(config, adopt=adopt, on_event=on_event)
+            schedule_bytes = largest_schedules(config, on_event)
         stop = StopSignals()
         topics = [intake.topic for intake in config.intakes]
         on_event("starting", pid=os.getpid(), processes=processes, intakes=topics)
@@ -264,7 +270,7 @@ class Orders:
         config: the whole configuration.
         index: the number of the process.
         log_level: the log level of the process.
-        schedule_bytes: from `prepare`.
+        schedule_bytes: from `largest_schedules`.
     """
 
     config: Config
