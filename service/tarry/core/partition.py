@@ -323,6 +323,8 @@ class PartitionState:
             now_ms: wall time.
         """
         batch.followers = []
+        if not self.names.count:  # without schedules, a delivery costs nothing more
+            return
         for message in batch.occurrences:
             follower = message.follower(now_ms, self._tick_ms) if self.names.waits(message) else None
             if follower is not None:
