@@ -53,13 +53,12 @@ from tarry.core.request.header_values import (
     read_delay,
     read_epoch_ms_or_rfc3339,
     read_partition,
-    read_window,
     shown,
 )
 from tarry.core.request.intake_policy import IntakePolicy
 from tarry.core.request.naming import Condition, Naming, Planned, hash_of
 from tarry.core.request.request import CancelRequest, NameCancelRequest, PurgeRequest, Rejection, Request
-from tarry.core.request.schedules import REPEATS, read_next, read_schedule
+from tarry.core.request.schedules import REPEATS, read_next, read_schedule, shift_of
 from tarry.core.request.target_names import TargetNames
 from tarry.core.wire import batch_bytes
 from tarry.errors import HeaderError
@@ -92,7 +91,6 @@ from tarry.headers import (
     parse_cloudevents_id,
     parse_id,
 )
-from tarry.jitter import jitter_ms
 from tarry.units import MAX_EPOCH_MS, format_duration
 
 Header = tuple[str, bytes | None]
@@ -205,8 +203,7 @@ class RequestReader:
             or (naming is not None and type(naming) is HeaderFault)
         ):
             fault = _first_fault(repeated, no_schedule, message_id, due_ms, expires_ms, target, to_partition, naming)
-            if isinstance(message_id, HeaderFault):
-                message_id = derived_id(self.policy.topic, partition, offset)
+            message_id = self._known_id(message_id, partition, offset)
             return self._rejection(fault, message_id, due_ms, target, naming)
 
         # Rounded up, so that a message never fires before its due time.
@@ -278,9 +275,7 @@ class RequestReader:
         timestamp_ms: int,
     ) -> tuple[int | HeaderFault, Naming | HeaderFault | None]:
         """Parse the headers of a schedule: return its due time, before rounding, and its name with its place in it."""
-        schedule = message_id
-        if isinstance(schedule, HeaderFault):
-            schedule = derived_id(self.policy.topic, partition, offset)
+        schedule = self._known_id(message_id, partition, offset)
         naming = self._naming(found, key, partition)
         planned = read_next(found[NEXT], schedule) if NEXT in found else None
         if isinstance(naming, Naming) and isinstance(planned, Planned):
@@ -405,6 +400,12 @@ class RequestReader:
         own = None if ce_id is None else parse_cloudevents_id(ce_id)
         return own or derived_id(self.policy.topic, partition, offset)
 
+    def _known_id(self, message_id: bytes | HeaderFault, partition: int, offset: int) -> bytes:
+        """Return the id of a record; if its own is bad, the one that it would have without it."""
+        if isinstance(message_id, HeaderFault):
+            return derived_id(self.policy.topic, partition, offset)
+        return message_id
+
     def _further_parts(
         self,
         found: dict[str, bytes | None],
@@ -425,7 +426,8 @@ class RequestReader:
             return due_ms, naming, expires_ms
         due_ms = self._due_ms(found, timestamp_ms, now_ms)
         if WINDOW_MS in found and not isinstance(due_ms, HeaderFault) and self.policy.fixed_delay_ms is None:
-            due_ms = self._with_jitter(due_ms, found[WINDOW_MS], message_id, partition, offset)
+            shift_ms = shift_of(found, self._known_id(message_id, partition, offset))
+            due_ms = shift_ms if isinstance(shift_ms, HeaderFault) else due_ms + shift_ms
         return due_ms, self._naming(found, key, partition), expires_ms
 
     def _due_ms(self, found: dict[str, bytes | None], timestamp_ms: int, now_ms: int) -> int | HeaderFault:
@@ -444,22 +446,6 @@ class RequestReader:
         return HeaderFault(
             ErrorCode.NO_DELAY, f"needs {DELAY_MS} or {DELIVER_AT}; or {EVERY} or {CRON}, to repeat the message"
         )
-
-    def _with_jitter(
-        self,
-        due_ms: int,
-        window: bytes | None,
-        message_id: bytes | HeaderFault,
-        partition: int,
-        offset: int,
-    ) -> int | HeaderFault:
-        """Return the due time of a record with a window, before rounding; a record with a bad id has a derived one."""
-        window_ms = read_window(WINDOW_MS, window)
-        if isinstance(window_ms, HeaderFault):
-            return window_ms
-        if isinstance(message_id, HeaderFault):
-            message_id = derived_id(self.policy.topic, partition, offset)
-        return due_ms + jitter_ms(message_id, window_ms)
 
     def _misplaced(
         self, due_ms: int, timestamp_ms: int | None, rounded_ms: int, now_ms: int, expires_ms: int

@@ -100,11 +100,11 @@ def _first(
 
 
 def shift_of(found: Mapping[str, bytes | None], schedule: bytes) -> int | HeaderFault:
-    """Return how much later than the times of its rule a schedule is due: `tarry-window-ms`.
+    """Return how much later a message is due than the time that it asks for, or its rule: `tarry-window-ms`.
 
     Args:
         found: the headers.
-        schedule: its id.
+        schedule: its id; of an occurrence, that of its schedule.
     """
     if WINDOW_MS not in found:
         return 0
