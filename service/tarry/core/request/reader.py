@@ -15,8 +15,8 @@ If a record has several faults, the first in this order gives the error code:
    `looks-like-seconds`.
    Then `tarry-window-ms`: `bad-delay`, or `beyond-max-delay` if it has more than 18 digits. Then `tarry-expires-at`:
    `bad-time` or `looks-like-seconds`. For a schedule, which has `tarry-every` or `tarry-cron` in place of a time:
-   `schedules-not-accepted`, `two-delays`, `bad-schedule` or a fault of `tarry-deliver-at`, a fault of
-   `tarry-window-ms`, `too-large`.
+   `schedules-not-accepted`, `two-delays`, `bad-schedule` or a fault of `tarry-deliver-at`, `too-large`, a fault of
+   `tarry-window-ms`.
 5. The target: `no-target`, `bad-target`, `internal-target`, `target-not-allowed`.
 6. `bad-partition`.
 7. The name: `names-not-accepted`, `bad-name`, `null-key`, `wrong-partition`.
