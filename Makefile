@@ -107,7 +107,7 @@ lock: $(READY) ## resolve the dependencies again and write the lock files
 	$(BIN)/python -m pip install --quiet uv
 	$(LOCK) pyproject.toml --all-extras -o requirements.lock
 	@# The part of the lock that the image installs, and the packages that build it.
-	$(LOCK) -c requirements.lock pyproject.toml --extra service -o service/requirements/service.lock
+	$(LOCK) -c requirements.lock pyproject.toml --extra service --extra http -o service/requirements/service.lock
 	$(LOCK) -c requirements.lock pyproject.toml --extra spark --extra postgres -o service/requirements/spark.lock
 	$(LOCK) -c requirements.lock service/requirements/build.in -o service/requirements/build.lock
 
