@@ -51,9 +51,12 @@ _SIMULATION: Final = (
 NEAREST: Final[dict[str, tuple[str, ...]]] = {
     "core": _CORE,
     "core/delivery.py": ("unit/core/test_core_delivery.py", "unit/core/test_state_of_version_2.py"),
+    "core/murmur2.py": ("unit/core/test_core_murmur2.py",),
     "core/message.py": ("unit/core/test_state_of_version_2.py", *_CORE),
     "core/wire.py": ("unit/core/test_state_of_version_2.py", "unit/core/test_core_message.py", "unit/test_request.py"),
     "core/progress": ("unit/core/test_state_of_version_2.py", "unit/test_refusals.py", *_CORE),
+    "core/progress/checkpoint.py": ("unit/core/test_core_checkpoint.py", "unit/testing/test_fake_inspector.py", *_CORE),
+    "core/progress/journal_state.py": ("unit/testing/test_fake_inspector.py", *_CORE),
     "core/request": (*_REQUEST, "unit/test_client_record.py"),
     "core/request/intake_policy.py": (*_REQUEST, "unit/core/test_retry_fitness.py"),
     "core/request/status.py": ("unit/core/test_core_status.py", "unit/core/test_retry_fitness.py"),

@@ -12,6 +12,7 @@ from tarry.core.progress.checkpoint import (
     CheckpointError,
     Geometry,
     decode_checkpoint,
+    is_checkpoint,
 )
 from tarry.core.progress.origin import Origin
 from tarry.core.wheel.levels import MOST_LEVELS
@@ -253,3 +254,9 @@ def test_any_text_is_a_checkpoint_or_an_error_of_its_own(text: str) -> None:
 def test_a_level_is_as_wide_as_its_buckets_below_together() -> None:
     geometry = Geometry(20_000, 10, 5)
     assert [geometry.width_of(level) for level in (1, 2, 3)] == [20_000, 200_000, 2_000_000]
+
+
+def test_only_a_text_that_can_be_read_is_a_checkpoint() -> None:
+    assert is_checkpoint(PLAIN.encode())
+    assert not is_checkpoint("")
+    assert not is_checkpoint("offset 12, committed by another consumer")

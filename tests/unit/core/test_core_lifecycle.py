@@ -63,6 +63,8 @@ def test_the_moves_of_a_partition_do_not_change_another_partition(way: list[tupl
         assert (A in lives) == (following is not None)
         assert lives.phase(B) == Phase.WAITING
     assert lives.having(*Phase) == ({A, B} if A in lives else {B})
+    for phase in Phase:
+        assert lives.having(phase) == {place for place in (A, B) if lives.phase(place) == phase}
 
 
 def at(phase: Phase | None) -> Lives:

@@ -3,8 +3,8 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tarry.core.message import OVERHEAD_BYTES, Headers, HeldMessage
-from tarry.headers import CANCEL, DELAY_MS, DELIVER_AT, DUE_MS, ID, PARTITION, SOURCE, TARGET
+from tarry.core.message import OVERHEAD_BYTES, DeadMessage, Headers, HeldMessage
+from tarry.headers import CANCEL, DELAY_MS, DELIVER_AT, DUE_MS, ID, PARTITION, SOURCE, TARGET, ErrorCode
 
 OWN = (TARGET, DELAY_MS, DELIVER_AT, ID, PARTITION, CANCEL, DUE_MS, SOURCE)
 
@@ -49,3 +49,10 @@ def test_an_empty_key_or_value_is_not_a_null_one() -> None:
     message = held(None, carries=False, key=b"", value=b"")
     assert (message.key, message.value) == (b"", b"")
     assert (held(None, carries=False).key, held(None, carries=False).value) == (None, None)
+
+
+def test_key_value_and_headers_count_for_what_a_dead_letter_weighs() -> None:
+    light = DeadMessage.of(held([], carries=False), ErrorCode.EXPIRED, "why")
+    heavy = light._replace(key=b"k" * 10, value=b"v" * 1_000, headers=[("a", b"1234"), ("bc", None)])
+    assert light.size_bytes == OVERHEAD_BYTES
+    assert heavy.size_bytes == OVERHEAD_BYTES + 10 + 1_000 + (OVERHEAD_BYTES // 2 + 5) + (OVERHEAD_BYTES // 2 + 2)
