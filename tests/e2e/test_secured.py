@@ -133,11 +133,11 @@ def test_a_right_that_is_missing_is_named(
         assert len(running.events("no_schedules")) == 1
         assert f"{grant.name}: without WRITE it accepts no schedules" in run(config, tmp_path, "check").out
         return
-    if grant.name.endswith(".status"):
-        # What nothing else may be done with is hidden; and what is hidden, or may not be looked at, is not written to.
+    if grant.name.endswith((".status", ".control")):
+        # What nothing else may be done with is hidden; and what is hidden, or may not be looked at, is not used.
         running = serve(config)
         running.wait_serving()
-        assert len(running.events("status_topic_unfit")) == 1
+        assert len(running.events(f"{grant.name.rpartition('.')[2]}_topic_unfit")) == 1
         notes = [line for line in run(config, tmp_path, "check").out.splitlines() if line.startswith("note")]
         assert any(grant.name in line for line in notes)
         return

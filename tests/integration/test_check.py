@@ -64,12 +64,13 @@ def test_before_the_first_start_all_would_be_made_and_after_it_all_is_as_it_must
         f"({count} partitions, replication 1)"
         for suffix, count in partitions.items()
     ]
-    status, open_to_all = (
+    status, control, open_to_all = (
         f"ok    topic {config.intake}.status:",
+        f"ok    topic {config.intake}.control:",
         "ok    ACLs: the brokers have no authorizer: every user has all rights",
     )
-    would_create = f"{status} does not exist; `tarry serve` would create it (1 partition, replication 1)"
-    assert before[10:] == [would_create, open_to_all]
+    would_create = "does not exist; `tarry serve` would create it (1 partition, replication 1)"
+    assert before[10:] == [f"{status} {would_create}", f"{control} {would_create}", open_to_all]
 
     serve = Serve(config, tmp_path)
     try:
@@ -85,7 +86,8 @@ def test_before_the_first_start_all_would_be_made_and_after_it_all_is_as_it_must
     ]
     assert after[:3] == before[:3]
     nobody = f"note  group {config.group}: no process is in it, so nothing is delivered; start `tarry serve`"
-    assert after[10:] == [f"{status} 1 partition, as it must be", nobody, open_to_all]
+    as_it_must_be = "1 partition, as it must be"
+    assert after[10:] == [f"{status} {as_it_must_be}", f"{control} {as_it_must_be}", nobody, open_to_all]
 
 
 def test_another_shape_of_the_overflow_wheel_fails_while_a_bucket_holds_a_message(
@@ -223,6 +225,7 @@ def test_rights_are_told_one_by_one(start_embedded_broker: Callable[..., Embedde
     allow(ResourceType.TOPIC, "checked.parked", AclOperation.READ, AclOperation.WRITE)
     allow(ResourceType.TOPIC, "checked.wheel-1", AclOperation.READ, AclOperation.WRITE)
     allow(ResourceType.TOPIC, "checked.status", AclOperation.DESCRIBE, AclOperation.DESCRIBE_CONFIGS)
+    allow(ResourceType.TOPIC, "checked.control", AclOperation.DESCRIBE, AclOperation.DESCRIBE_CONFIGS)
 
     code, lines = check(tmp_path, toml, **login_as)
     assert code == 1
@@ -235,6 +238,7 @@ def test_rights_are_told_one_by_one(start_embedded_broker: Callable[..., Embedde
         "note  ACLs of topic checked.parked: without DELETE the service cannot delete done records",
         "FAIL  ACLs of topic checked.wheel-1: DELETE needed, but not granted",
         "note  ACLs of topic checked.status: without WRITE clients cannot ask what the intake accepts",
+        "note  ACLs of topic checked.control: without READ no target can be paused",
         "note  ACLs of topic orders: it does not exist, or is hidden from this user; creating it needs CREATE",
         "FAIL  ACLs of group tarry: READ needed, but not granted",
     }
@@ -245,6 +249,7 @@ def test_rights_are_told_one_by_one(start_embedded_broker: Callable[..., Embedde
     allow(ResourceType.TOPIC, "checked.parked", AclOperation.DELETE)
     allow(ResourceType.TOPIC, "checked.wheel-1", AclOperation.DELETE)
     allow(ResourceType.TOPIC, "checked.status", AclOperation.WRITE)
+    allow(ResourceType.TOPIC, "checked.control", AclOperation.READ)
     allow(ResourceType.GROUP, "tarry", AclOperation.READ)
     code, lines = check(tmp_path, toml, **login_as)
     assert code == 0

@@ -34,6 +34,8 @@ def topics(
             typer.echo(
                 f"note  {said['reason']}; the service runs without it, but clients cannot ask what the intake accepts"
             )
+        if event == "control_topic_unfit":
+            typer.echo(f"note  {said['reason']}; the service runs without it, but no target can be paused")
         if event == "topic_made":
             typer.echo(f"made  {said['topic']}")
 

@@ -33,6 +33,7 @@ from typing import cast
 from tarry.core.batch import UNBOUNDED, Batch, Filing, Settlement
 from tarry.core.message import DeadMessage, FiledMessage, HeldCancel, HeldMessage
 from tarry.core.partition_progress import Progress
+from tarry.core.progress.checkpoint import Obeyed
 from tarry.core.progress.index import index_records
 from tarry.core.progress.intake import IntakeProgress
 from tarry.core.progress.journal import encode_done, encode_index, encode_parked
@@ -89,6 +90,7 @@ class PartitionState:
         parked: holds the messages that wait for targets that are away.
         letters: holds the dead letters that a transaction of their own writes.
         names: knows which message waits under each name.
+        knows_pauses: whether it is known which targets are paused. Until then the gate is closed.
     """
 
     def __init__(
@@ -154,6 +156,7 @@ class PartitionState:
         geometry = recovered.checkpoint.geometry
         self._far_ms = geometry.width_of(2) if geometry.levels > 1 and not keeps_order else None
         """A message that is due later than this from now may be passed over; None: no message may."""
+        self.knows_pauses = True
 
     def close(self) -> None:
         """Free the messages: the wheel's rings are reference cycles, and full garbage collections are switched off."""
@@ -178,8 +181,8 @@ class PartitionState:
 
     @property
     def replaying(self) -> bool:
-        """Whether the gate is closed, because the replay of the intake or of level 1 has not reached its end."""
-        return self._intake_log.is_replaying or self.overflow.is_recovering
+        """Whether the gate is closed: the replay of the intake or of level 1 has not ended, or pauses are not known."""
+        return self._intake_log.is_replaying or self.overflow.is_recovering or not self.knows_pauses
 
     @property
     def held(self) -> int:
@@ -239,9 +242,14 @@ class PartitionState:
 
     def next_due_ms(self) -> int | None:
         """When `collect` has something to do next: 0 for now; None if it has nothing until more records are read."""
-        if self._ready:
+        if self._is_ready:
             return 0
         return None if self.replaying else self._hot.next_due_ms()
+
+    @property
+    def _is_ready(self) -> bool:
+        """Whether `take` has something to take; without pauses only what needs no delivery."""
+        return bool(self._ready) and (self.knows_pauses or self._ready.has_undelivered)
 
     def overdue_ms(self, now_ms: int) -> int:
         """Return for how long the oldest message has been due: held in memory and not parked, or in a closed bucket.
@@ -268,7 +276,7 @@ class PartitionState:
         self._hot.decide(now_ms)
         if not self.replaying:
             self._hot.collect(now_ms)
-        return bool(self._ready)
+        return self._is_ready
 
     def take(self, limit: int, now_ms: int, away: Container[str] = (), limit_bytes: int = UNBOUNDED) -> Batch:
         """Take a batch of ready messages, in order.
@@ -279,7 +287,8 @@ class PartitionState:
             away: targets whose messages are parked instead; so are those of targets that have parked messages.
             limit_bytes: the most bytes to take; the first message is taken even if it is larger.
         """
-        return self._ready.take(limit, limit_bytes, now_ms, away, self.parked)
+        # A state that stood by may have messages that were due before.
+        return self._ready.take(limit, limit_bytes, now_ms if self.knows_pauses else -1, away, self.parked)
 
     def end_schedules(self, code: str, detail: str) -> None:
         """Let each occurrence of a schedule become a dead letter instead of a delivery: none can be followed.
@@ -407,7 +416,7 @@ class PartitionState:
 
     def take_parked(self, topic: str, limit: int, now_ms: int, limit_bytes: int = UNBOUNDED) -> Batch:
         """Take parked messages of a target (see `Parked.take`); they are in flight until the transaction is over."""
-        if self.names.has_pending:
+        if self.names.has_pending or not self.knows_pauses:
             return Batch()
         batch = self.parked.take(topic, limit, now_ms, limit_bytes)
         self.names.begin_aside(batch.named)
@@ -640,6 +649,19 @@ class PartitionState:
     def sign(self, writer: tuple[str, ...]) -> None:
         """Put these transactional ids into the checkpoint, which must be committed before they write."""
         self._progress.sign(writer)
+
+    def obey(self, obeyed: Obeyed) -> bool:
+        """Put into the checkpoint how far pauses are obeyed. No transaction may deliver to a target that is paused.
+
+        Returns:
+            Whether the committed checkpoint does not say so yet, so that one must be committed.
+        """
+        return self._progress.obey(obeyed)
+
+    @property
+    def obeyed(self) -> Obeyed | None:
+        """How far the committed checkpoint says that pauses are obeyed."""
+        return self._progress.obeyed
 
     def confirm_rest(self) -> None:
         """Note that the checkpoint of the last settlement is committed."""

@@ -14,7 +14,7 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from tarry.core.batch import Settlement
-from tarry.core.progress.checkpoint import Checkpoint
+from tarry.core.progress.checkpoint import Checkpoint, Obeyed
 from tarry.core.progress.index import index_records
 from tarry.core.progress.intake import IntakeProgress
 from tarry.core.progress.journal import encode_copy, encode_done, encode_index, encode_parked, encode_ranges
@@ -60,6 +60,7 @@ class Progress:
         "_settled",
         "_summed_up_at",
         "_telling",
+        "obeyed",
         "reads_from",
     )
 
@@ -75,6 +76,8 @@ class Progress:
         """The checkpoint of the last settlement."""
         self.reads_from = base.reads_from
         """The journal offset from which a recovery reads with the committed checkpoint."""
+        self.obeyed = base.obeyed
+        """How far the committed checkpoint says that pauses are obeyed."""
         self._journal_end = 0
         self._summed_up_at: int | None = None
         """The journal end from which a recovery reads after the last settlement, if that has a summary; else None."""
@@ -156,6 +159,12 @@ class Progress:
         """Put these transactional ids into the checkpoint."""
         self._base = replace(self._base, writer=writer)
 
+    def obey(self, obeyed: Obeyed) -> bool:
+        """Put into the checkpoint how far pauses are obeyed; return whether the committed one does not say so yet."""
+        if obeyed != self._base.obeyed:
+            self._base = replace(self._base, obeyed=obeyed)
+        return obeyed != self.obeyed
+
     def confirm(self) -> None:
         """Note that the checkpoint of the last settlement is committed."""
         self._overflow.note(self._settled.low)
@@ -163,6 +172,7 @@ class Progress:
         self._telling = []
         self._index_pointer = self._settled.index_pointer
         self.reads_from = self._settled.reads_from
+        self.obeyed = self._settled.obeyed
         if self._summed_up_at is not None:
             self._intake.sum_up(self._summed_up_at)
             self._overflow.sum_up(self._summed_up_at)

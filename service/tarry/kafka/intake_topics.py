@@ -4,8 +4,9 @@
 overflow wheel, `I.wheel-1` to `I.wheel-n`, have the same number of partitions, so that all records of partition p are
 in partitions p.
 
-`I.status` is one compacted topic for all partitions. No delivery depends on it: clients read there what the intake
-accepts.
+`I.status` and `I.control` are one compacted topic each for all partitions. In `I.status` clients read what the intake
+accepts; no delivery depends on it. In `I.control` people pause targets; without it the service delivers, and no target
+can be paused.
 
 A record of the intake must fit into the other topics with the headers of a dead letter. So their limit on a message's
 size is the intake's plus 64 KiB, and at least the largest batch that the service sends.
@@ -17,7 +18,7 @@ from dataclasses import dataclass
 from tarry.core.progress.checkpoint import Geometry
 from tarry.errors import UsageError
 from tarry.kafka.settings import BATCH_BYTES
-from tarry.kafka.topics import DEAD, JOURNAL, PARKED, RESULTS, STATUS, Found, Topic, TopicAdmin, wheel_topic
+from tarry.kafka.topics import CONTROL, DEAD, JOURNAL, PARKED, RESULTS, STATUS, Found, Topic, TopicAdmin, wheel_topic
 
 HEADROOM_BYTES = 64 * 1024
 DEFAULT_MAX_MESSAGE_BYTES = 1_048_588
@@ -182,6 +183,11 @@ def status_topic(intake: str, replication: int) -> Topic:
     return Topic(intake + STATUS, 1, replication, config, protection(replication))
 
 
+def control_topic(intake: str, replication: int) -> Topic:
+    """Return the topic in which people pause targets; the service reads it, and does not write to it."""
+    return Topic(intake + CONTROL, 1, replication, {"cleanup.policy": "compact"}, protection(replication))
+
+
 def make_or_check_status(admin: TopicAdmin, intake: str, replication: int) -> list[str]:
     """Create the status topic of an intake if it is missing; else check it.
 
@@ -192,7 +198,16 @@ def make_or_check_status(admin: TopicAdmin, intake: str, replication: int) -> li
         UsageError: it differs from its required configuration, or cannot be created.
         BrokerError: the brokers do not let us describe it, or do not answer.
     """
-    checked = check_status(admin, intake, replication)
+    return _make_or_check(admin, status_topic(intake, replication))
+
+
+def make_or_check_control(admin: TopicAdmin, intake: str, replication: int) -> list[str]:
+    """Create the topic of an intake's pauses if it is missing; else check it. It returns and raises the same."""
+    return _make_or_check(admin, control_topic(intake, replication))
+
+
+def _make_or_check(admin: TopicAdmin, topic: Topic) -> list[str]:
+    checked = _compare(admin, topic)
     if checked.faults:
         raise UsageError(checked.faults[0])
     return [] if checked.exists else admin.make([checked.topic])
@@ -200,7 +215,15 @@ def make_or_check_status(admin: TopicAdmin, intake: str, replication: int) -> li
 
 def check_status(admin: TopicAdmin, intake: str, replication: int) -> Checked:
     """Compare the status topic of an intake with its required configuration."""
-    topic = status_topic(intake, replication)
+    return _compare(admin, status_topic(intake, replication))
+
+
+def check_control(admin: TopicAdmin, intake: str, replication: int) -> Checked:
+    """Compare the topic of an intake's pauses with its required configuration."""
+    return _compare(admin, control_topic(intake, replication))
+
+
+def _compare(admin: TopicAdmin, topic: Topic) -> Checked:
     found = admin.find([topic.name]).get(topic.name)
     return Checked(topic, found is not None, faults(topic, found) if found else [])
 

@@ -86,6 +86,10 @@ class Offsets:
         """Return the first offset that each log still holds."""
         return self._results(self._ask(places, _EARLIEST, committed=False))
 
+    def ask_starts(self, places: Iterable[Place]) -> "PendingAnswers":
+        """Ask as `starts` does, without waiting for the answer."""
+        return PendingAnswers(self._ask(places, _EARLIEST, committed=False))
+
     def ends(self, places: Iterable[Place], *, committed: bool) -> dict[Place, int]:
         """Return the end of each log: its high watermark, or (`committed`) its last stable offset."""
         return self._results(self._ask(places, _LATEST, committed=committed))

@@ -121,7 +121,7 @@ def verify(held: Mapping[Place, Origin], now: Mapping[str, Origin]) -> None:
 def _id_of(name: str, future: "Future[TopicDescription]") -> str:
     """Return the id of a topic; empty if there is no such topic."""
     try:
-        return _text(future.result().topic_id)
+        return text_of(future.result().topic_id)
     except KafkaException as exception:
         error = error_of(exception)
         if error.code() not in NO_TOPIC:
@@ -130,7 +130,7 @@ def _id_of(name: str, future: "Future[TopicDescription]") -> str:
         return ""
 
 
-def _text(topic_id: Uuid) -> str:
+def text_of(topic_id: Uuid) -> str:
     """Return an id as Kafka's own tools show it; empty if there is none."""
     text = str(topic_id).rstrip("=").translate(_URL_SAFE)
     return "" if text == _NONE else text

@@ -9,7 +9,7 @@ from confluent_kafka.admin._acl import AclOperation
 
 from tarry.errors import FatalError, RetriableError, UsageError
 from tarry.kafka.errors import error_of, group_errors, translate_group
-from tarry.kafka.topics import DEAD, JOURNAL, PARKED, RESULTS, STATUS, wheel_topic
+from tarry.kafka.topics import CONTROL, DEAD, JOURNAL, PARKED, RESULTS, STATUS, wheel_topic
 
 DENIED: Final = frozenset(
     {
@@ -34,8 +34,9 @@ class Rights(NamedTuple):
 
     Args:
         must: operations that it cannot work without.
-        should: operations without which only trimming fails, schedules are not accepted, or clients cannot learn what
-            the intake accepts. For a topic that the service can do without, all operations are here.
+        should: operations without which only trimming fails, schedules are not accepted, clients cannot learn what
+            the intake accepts, or no target can be paused. For a topic that the service can do without, all operations
+            are here.
     """
 
     must: frozenset[AclOperation]
@@ -57,6 +58,7 @@ def rights_on(intake: str, levels: int, *, schedules: bool) -> dict[str, Rights]
         intake + JOURNAL: Rights(frozenset({READ, WRITE, _DESCRIBE_CONFIGS}), delete),
         intake + DEAD: Rights(frozenset({WRITE, _DESCRIBE_CONFIGS})),
         intake + STATUS: Rights(frozenset(), frozenset({WRITE, _DESCRIBE_CONFIGS})),
+        intake + CONTROL: Rights(frozenset(), frozenset({READ, _DESCRIBE_CONFIGS})),
         intake + PARKED: Rights(frozenset({READ, WRITE, _DESCRIBE_CONFIGS}), delete),
         **{
             wheel_topic(intake, level): Rights(frozenset({READ, WRITE, DELETE, _DESCRIBE_CONFIGS}))

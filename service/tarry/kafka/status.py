@@ -4,18 +4,10 @@ from collections.abc import Callable
 
 from tarry.clock import Clock
 from tarry.core.request.status import Status, parsed_status
-from tarry.errors import RetriableError
+from tarry.kafka.compacted import last_records
 from tarry.kafka.offsets import Offsets
-from tarry.kafka.reader import Reader
 from tarry.kafka.settings import Cluster
 from tarry.kafka.topics import STATUS, TopicAdmin
-from tarry.kafka.types import Place
-
-WITHIN_MS = 10_000
-"""How long reading the topic may take."""
-
-READ_MOST = 1_000
-READ_WAIT_S = 0.1
 
 
 def statuses_of(
@@ -46,9 +38,10 @@ def statuses_of(
     place = (name, 0)
     start = offsets.starts([place])[place]
     end = offsets.ends([place], committed=True)[place]
-    values = _last_values(cluster, place, start, end, clock, on_warning) if start < end else {}
     statuses = {}
-    for key, value in values.items():
+    for key, record in last_records(cluster, place, start, end, clock, on_warning).items():
+        if (value := record.value()) is None:  # such as those of `broker_time`
+            continue
         try:
             status = parsed_status(value)
         except ValueError as error:
@@ -57,33 +50,3 @@ def statuses_of(
         if status.partition < found[intake].partitions:
             statuses[status.partition] = status
     return statuses
-
-
-def _last_values(
-    cluster: Cluster, place: Place, start: int, end: int, clock: Clock, on_warning: Callable[[str], None]
-) -> dict[bytes, bytes]:
-    """Return the last value of each key."""
-    values: dict[bytes, bytes] = {}
-    warnings: list[str] = []
-    reader = Reader(cluster, warnings.append)
-    ends_ms = clock.monotonic_ms() + WITHIN_MS
-    position = start
-    try:
-        reader.open({place: start})
-        while position < end:
-            records, reached = reader.read(READ_MOST, READ_WAIT_S)
-            for record in records:
-                position = (record.offset() or 0) + 1
-                if record.value() is None:  # a tombstone, such as those of `broker_time`
-                    values.pop(record.key() or b"", None)
-                else:
-                    values[record.key() or b""] = record.value() or b""
-            position = max(position, reached.get(place, position))
-            if position < end and clock.monotonic_ms() > ends_ms:
-                why = f": {warnings[-1]}" if warnings else ""
-                raise RetriableError(f"{place[0]} could not be read within {WITHIN_MS // 1000} s{why}")
-    finally:
-        reader.close()
-    for text in warnings:
-        on_warning(text)
-    return values

@@ -17,7 +17,8 @@ from confluent_kafka.cimpl import NewTopic
 from tarry.errors import RetriableError, UsageError
 from tarry.kafka.errors import error_of, group_errors, translate_group
 
-RESULTS, JOURNAL, DEAD, STATUS, PARKED, WHEEL = ".results", ".journal", ".dead", ".status", ".parked", ".wheel-"
+RESULTS, JOURNAL, DEAD, STATUS, PARKED, CONTROL = ".results", ".journal", ".dead", ".status", ".parked", ".control"
+WHEEL = ".wheel-"
 """The suffixes of the names of an intake's topics; a level's number follows the last one."""
 
 NOT_ALLOWED = "writing to it is not allowed"

@@ -28,7 +28,12 @@ from tarry.kafka.adoption import Adoption
 from tarry.kafka.birth import PATIENCE_S, Birth
 from tarry.kafka.broker_time import refuse_a_clock_that_is_ahead
 from tarry.kafka.clients import LIBRARY, Clients
-from tarry.kafka.intake_topics import DEFAULT_MAX_MESSAGE_BYTES, make_or_check, make_or_check_status
+from tarry.kafka.intake_topics import (
+    DEFAULT_MAX_MESSAGE_BYTES,
+    make_or_check,
+    make_or_check_control,
+    make_or_check_status,
+)
 from tarry.kafka.patience import patiently
 from tarry.kafka.rights import Rights, check_rights, rights_on
 from tarry.kafka.rotating import RotatingClients
@@ -99,7 +104,7 @@ def prepare(config: Config, *, adopt: bool, on_event: Log) -> None:
         needed |= rights_on(intake.topic, geometries[intake.topic].levels, schedules=intake.may_repeat)
     patiently(partial(check_rights, admin, config.service.group, needed), clock, PATIENCE_S)
     for intake in config.intakes:
-        _make_for_status(topics, intake, clock, on_event)
+        _make_beside(topics, intake, clock, on_event)
     # Before the first checkpoint of a new partition, which contains where its buckets begin.
     refuse_a_clock_that_is_ahead(cluster, list(geometries), clock, on_event)
     for intake in config.intakes:
@@ -123,12 +128,13 @@ def prepare(config: Config, *, adopt: bool, on_event: Log) -> None:
                 adoption.adopt(intake.topic, intake.partitions, geometries[intake.topic], on_event)
 
 
-def _make_for_status(topics: TopicAdmin, intake: Intake, clock: SystemClock, on_event: Log) -> None:
-    """Create or check the status topic of an intake. The service also runs without it."""
-    try:
-        patiently(partial(make_or_check_status, topics, intake.topic, intake.replication), clock, PATIENCE_S)
-    except TarryError as error:
-        on_event("status_topic_unfit", reason=str(error))
+def _make_beside(topics: TopicAdmin, intake: Intake, clock: SystemClock, on_event: Log) -> None:
+    """Create or check the topics of status and pauses. The service also runs without them."""
+    for make, unfit in ((make_or_check_status, "status_topic_unfit"), (make_or_check_control, "control_topic_unfit")):
+        try:
+            patiently(partial(make, topics, intake.topic, intake.replication), clock, PATIENCE_S)
+        except TarryError as error:
+            on_event(unfit, reason=str(error))
 
 
 def largest_schedules(config: Config, on_event: Log) -> dict[str, int | None]:

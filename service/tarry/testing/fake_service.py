@@ -7,7 +7,7 @@ it takes no time on that clock. So exactly the messages that are due at the new 
 import json
 import random
 from collections.abc import Iterable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, Final
 
@@ -15,9 +15,11 @@ from tarry.client.record import IntakeRecord
 from tarry.client.retry.consumer import RetryingConsumer
 from tarry.core.progress.checkpoint import Geometry
 from tarry.core.request.intake_policy import IntakePolicy
+from tarry.core.request.pause import Pause
 from tarry.core.request.reader import RequestReader
 from tarry.kafka.birth import Birth
-from tarry.kafka.intake_topics import make_or_check, make_or_check_status
+from tarry.kafka.control_log import control_log_of
+from tarry.kafka.intake_topics import make_or_check, make_or_check_control, make_or_check_status
 from tarry.kafka.settings import Cluster
 from tarry.kafka.topics import DEAD, RESULTS, TopicAdmin
 from tarry.service.worker import Plan, Worker
@@ -130,6 +132,21 @@ class FakeService(FakeSending):
         self._consumers.start(consumer)
         self._begin()
 
+    def pause(self, topic: str, reason: str = "a test", until: datetime | None = None) -> None:
+        """Pause a target, as `tarry pause` does: its messages wait until `resume`, or until a time.
+
+        Args:
+            topic: the target.
+            reason: why.
+            until: when the pause ends by itself; None: never. It has a time zone.
+        """
+        until_ms = None if until is None else round(until.timestamp() * 1_000)
+        self._decide(Pause(topic, paused=True, reason=reason, who="test", at_ms=self._now_ms(), until_ms=until_ms))
+
+    def resume(self, topic: str, reason: str = "a test") -> None:
+        """Resume a target, as `tarry resume` does: what has become due meanwhile is delivered, in order."""
+        self._decide(Pause(topic, paused=False, reason=reason, who="test", at_ms=self._now_ms()))
+
     def delivered(self, topic: str) -> list[Record]:
         """Return the records that a `read_committed` reader sees in a topic now, partition by partition."""
         self._settle()
@@ -155,6 +172,19 @@ class FakeService(FakeSending):
             partition = choose("murmur2_random", record.key, self._partitions[self.intake], self._random)
         return partition, self.broker.append(self.intake, record.key, record.value, record.headers, partition)
 
+    def _decide(self, pause: Pause) -> None:
+        """Write a decision about a target, and let the service obey it."""
+        log = control_log_of(self.intake)
+        self.broker.append(log[0], pause.key(), pause.value(), [], log[1])
+        end = self.broker.end(*log)
+        ends_ms = self.clock.monotonic_ms() + _BEGIN_WITHIN_MS
+        while not self._worker.obeys(end):
+            if self.clock.monotonic_ms() > ends_ms:
+                raise AssertionError(f"the service on the fake broker does not obey: {pause}")
+            self._turn()
+            self.clock.advance(1)
+        self._settle()
+
     # -- its parts --------------------------------------------------------------------------------------------------
 
     def _make_intake(self, partitions: int) -> None:
@@ -165,6 +195,7 @@ class FakeService(FakeSending):
         topics = TopicAdmin(admin)
         make_or_check(topics, self.intake, partitions, 1, _IN_MEMORY, fixed_delay=False, before_intake=before_intake)
         make_or_check_status(topics, self.intake, 1)
+        make_or_check_control(topics, self.intake, 1)
 
     def _make_worker(self, targets: Iterable[str], max_delay: timedelta, names_limit: int) -> "_PatientWorker":
         longest_ms = max_delay // timedelta(milliseconds=1)
@@ -270,6 +301,11 @@ class _PatientWorker(Worker):
     def has_published(self) -> bool:
         """Whether the worker has published its status, in which clients read what the intake accepts."""
         return self._parts.publishing.is_done
+
+    def obeys(self, end: int) -> bool:
+        """Whether all partitions have confirmed that they obey the log of pauses up to an offset."""
+        states = self.look().states.values()
+        return all(state.obeyed is not None and state.obeyed.offset >= end for state in states)
 
     def _patience_ms(self) -> int:
         return 0

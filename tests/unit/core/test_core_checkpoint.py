@@ -11,6 +11,7 @@ from tarry.core.progress.checkpoint import (
     Checkpoint,
     CheckpointError,
     Geometry,
+    Obeyed,
     decode_checkpoint,
     is_checkpoint,
 )
@@ -47,6 +48,7 @@ def checkpoints(draw: st.DrawFn) -> Checkpoint:
             st.builds(Origin, ids, ids, ids, st.lists(ids, max_size=6).map(tuple)).filter(lambda one: any(one.ids()))
             | st.just(Origin())
         ),
+        obeyed=draw(st.none() | st.builds(Obeyed, numbers, ids)),
     )
 
 
@@ -160,8 +162,22 @@ def test_a_newer_version_is_refused_by_name() -> None:
 
 
 def test_a_field_that_a_later_version_adds_behind_is_passed_over() -> None:
-    known = replace(PLAIN, origin=ORIGIN, parked_pointer=7, index_pointer=9, names_pointer=8)
+    known = replace(PLAIN, origin=ORIGIN, parked_pointer=7, index_pointer=9, names_pointer=8, obeyed=Obeyed(3, "id"))
     assert decode_checkpoint(known.encode() + "|something|new") == known
+
+
+@pytest.mark.parametrize("obeyed", [Obeyed(0, "5L6g3nShT-eMCtK--X86sw"), Obeyed(17, ""), Obeyed(1 << 40, "a,b|c%")])
+def test_how_far_pauses_are_obeyed_comes_back(obeyed: Obeyed) -> None:
+    known = replace(PLAIN, obeyed=obeyed)
+    assert decode_checkpoint(known.encode()) == known
+    assert replace(known, obeyed=None).encode() == PLAIN.encode(), "without it the text is as before"
+
+
+def test_a_version_that_knows_no_pauses_reads_all_but_how_far_they_are_obeyed() -> None:
+    # It takes the fields up to the fourteenth, and passes over what stands behind them.
+    known = replace(PLAIN, origin=ORIGIN, names_pointer=8)
+    text = replace(known, obeyed=Obeyed(3, "id")).encode()
+    assert "|".join(text.split("|")[:14]) == known.encode()
 
 
 @pytest.mark.parametrize("origin", [ORIGIN, Origin()])
@@ -228,6 +244,11 @@ def test_the_longest_checkpoint_has_room() -> None:
         pointer=2**62,
         due_below_ms=2**62,
         origin=Origin(topic_id, topic_id, topic_id, (topic_id,) * MOST_LEVELS),
+        parked_pointer=2**62,
+        index_pointer=2**62,
+        names_pointer=2**62,
+        names_complete_from=2**62,
+        obeyed=Obeyed(2**62, topic_id),
     )
     assert len(longest.encode()) < LIMIT / 2
 

@@ -69,7 +69,7 @@ def test_without_schedules_it_says_so(commands: Commands) -> None:
 def test_a_schedule_is_listed_with_its_rule_and_its_next_times(commands: Commands, tarry_clock: ManualClock) -> None:
     receipt = commands.fake.repeat("reports", b"v", "k", name="n", cron="0 9 * * MON-FRI", zone="Europe/Berlin")
     commands.fake.repeat("reports", b"v", "k", name="often", every=timedelta(minutes=15))
-    assert datetime.fromtimestamp(tarry_clock.now_ms() / 1_000, UTC).isoformat() == "2023-11-14T22:13:20.006000+00:00"
+    assert datetime.fromtimestamp(tarry_clock.now_ms() / 1_000, UTC).isoformat() == "2023-11-14T22:13:20.008000+00:00"
     often, cron = commands.listed()
     assert (often["every"], often["cron"], often["zone"], often["name"]) == ("15m", None, None, "often")
     next_ms = parse_instant_ms("2023-11-15T08:00:00Z")

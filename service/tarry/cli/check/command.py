@@ -12,7 +12,7 @@ If a broker does not answer, the command prints one FAIL and ends.
 
 import logging
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -36,11 +36,11 @@ from tarry.config.sources import DEFAULT_PATH, file_of
 from tarry.core.progress.checkpoint import LIMIT, Geometry
 from tarry.errors import BrokerError, ConfigError, TarryError
 from tarry.kafka.errors import error_of
-from tarry.kafka.intake_topics import Checked, check_status
+from tarry.kafka.intake_topics import Checked, check_control, check_status
 from tarry.kafka.intake_topics import compare_topics as check_topics
 from tarry.kafka.partition_logs import logs_of
 from tarry.kafka.rights import DENIED
-from tarry.kafka.topics import DEAD, STATUS, WHEEL, TopicAdmin
+from tarry.kafka.topics import CONTROL, DEAD, STATUS, WHEEL, TopicAdmin
 from tarry.kafka.types import Place
 from tarry.service.app import cluster_of, geometry_of
 
@@ -213,19 +213,31 @@ def _topics(admin: AdminClient, intake: Intake, geometry: Geometry, brokers: int
         yield Finding(FAIL, f"topic {name}: {error}")
         return
     yield from _of_intake(name, checked, intake.replication, brokers)
-    yield from _status(admin, intake)
-
-
-def _status(admin: AdminClient, intake: Intake) -> Iterator[Finding]:
-    """Check the status topic, in which clients read what the intake accepts; the service can run without it."""
-    without = (
+    yield from _beside(
+        admin,
+        intake,
+        STATUS,
+        check_status,
         "the service runs without it, but clients cannot ask what the intake accepts, "
-        "and the service cannot ask the brokers for their time"
+        "and the service cannot ask the brokers for their time",
     )
+    yield from _beside(
+        admin, intake, CONTROL, check_control, "the service runs without it, but no target can be paused reliably"
+    )
+
+
+def _beside(
+    admin: AdminClient,
+    intake: Intake,
+    suffix: str,
+    compare: Callable[[TopicAdmin, str, int], Checked],
+    without: str,
+) -> Iterator[Finding]:
+    """Check a topic that the service can run without: that of status or that of pauses."""
     try:
-        one = check_status(TopicAdmin(admin), intake.topic, intake.replication)
+        one = compare(TopicAdmin(admin), intake.topic, intake.replication)
     except BrokerError as error:
-        yield Finding(NOTE, f"topic {intake.topic}{STATUS}: {error}; {without}")
+        yield Finding(NOTE, f"topic {intake.topic}{suffix}: {error}; {without}")
         return
     topic = one.topic.name
     if one.faults:

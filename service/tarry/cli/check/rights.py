@@ -10,6 +10,7 @@ from confluent_kafka.admin._acl import AclOperation
 from tarry.cli.check.finding import ANSWER_WITHIN_S, FAIL, NOTE, OK, Finding
 from tarry.config import Config
 from tarry.kafka.rights import DELETE, DENIED, READ, WRITE, Rights, granted, granted_on_group, names, rights_on
+from tarry.kafka.topics import CONTROL
 from tarry.service.app import geometry_of
 
 
@@ -63,13 +64,15 @@ def _topic_rights(admin: AdminClient, needed: Mapping[str, Rights]) -> Iterator[
         if lacking & must:
             yield Finding(FAIL, f"ACLs of topic {topic}: {names(lacking)} needed, but not granted")
         elif lacking:
-            yield Finding(NOTE, f"ACLs of topic {topic}: without {names(lacking)} {_lost(must, lacking)}")
+            yield Finding(NOTE, f"ACLs of topic {topic}: without {names(lacking)} {_lost(topic, must, lacking)}")
         else:
             yield Finding(OK, f"ACLs of topic {topic}: {names(must | should)}")
 
 
-def _lost(must: AbstractSet[AclOperation], lacking: AbstractSet[AclOperation]) -> str:
+def _lost(topic: str, must: AbstractSet[AclOperation], lacking: AbstractSet[AclOperation]) -> str:
     """Return what the service cannot do without operations that it need not have."""
+    if topic.endswith(CONTROL):
+        return "no target can be paused"
     if not must:
         return "clients cannot ask what the intake accepts"
     lost = {

@@ -5,13 +5,14 @@
 - Machines whose clocks are not the brokers': each service leaves its time in the status topic when it asks for theirs.
 - Messages that are overdue: in a bucket, among the first offsets of a level or of the intake, or of a target that is
   away.
+- Targets that are paused.
 - Done records that are not deleted.
 
 Each line says what to do. What is not served is a failure; all else is a note.
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Container, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from itertools import chain
@@ -25,21 +26,23 @@ from tarry.cli.check.finding import ANSWER_WITHIN_S, FAIL, NOTE, Finding
 from tarry.cli.check.upkeep import topics_among
 from tarry.clock import Clock
 from tarry.config import Config, Intake
+from tarry.core.request.pause import Pause
 from tarry.core.request.reader import RequestReader
 from tarry.errors import TarryError
 from tarry.kafka.backlog import Backlog
 from tarry.kafka.backlog_index import bucket_counts
 from tarry.kafka.broker_time import ComparedClock, clocks_of
+from tarry.kafka.control import Control
 from tarry.kafka.errors import group_errors
 from tarry.kafka.inspector import Inspector, States
 from tarry.kafka.offsets import Offsets
 from tarry.kafka.partition_logs import level_log_of
 from tarry.kafka.rights import READ, granted
 from tarry.kafka.settings import Cluster
-from tarry.kafka.topics import STATUS
+from tarry.kafka.topics import CONTROL, STATUS
 from tarry.kafka.types import Place
 from tarry.service.app import policy_of
-from tarry.units import format_duration
+from tarry.units import format_duration, format_instant, shown
 
 RUNBOOK = "docs/operations.md"
 
@@ -116,7 +119,9 @@ def troubles(
         for intake in intakes:
             try:
                 backlogs[intake.topic] = inspector.survey(intake.topic)
-                yield from _waiting(settings, inspector, intake, backlogs[intake.topic], clock)
+                paused = yield from _pauses(settings, cluster, intake, known, clock)
+                targets = {pause.target for pause in paused}
+                yield from _waiting(settings, inspector, intake, backlogs[intake.topic], targets, clock)
             except TarryError as error:
                 yield Finding(NOTE, f"messages of {intake.topic}: could not check whether any is overdue: {error}")
         try:
@@ -194,8 +199,49 @@ def _is_released(backlog: Backlog) -> bool:
 # -- what waits --------------------------------------------------------------------------------------------------------
 
 
+def _pauses(
+    settings: Config, cluster: Cluster, intake: Intake, known: set[str], clock: Clock
+) -> Generator[Finding, None, list[Pause]]:
+    """Return the pauses of an intake that are in force, with a line for each."""
+    try:
+        paused = _paused(settings, cluster, intake, known, clock)
+    except TarryError as error:
+        yield Finding(NOTE, f"pauses of {intake.topic}: could not be read: {error}")
+        return []
+    yield from map(_line_of, paused)
+    return paused
+
+
+def _paused(settings: Config, cluster: Cluster, intake: Intake, known: set[str], clock: Clock) -> list[Pause]:
+    """Return the pauses of an intake that are in force, the oldest first.
+
+    Raises:
+        TarryError: they cannot be read.
+    """
+    if intake.topic + CONTROL not in known:
+        return []
+    with closing(Control(cluster, settings.service.group, clock)) as control:
+        decided = control.pauses(intake.topic).values()
+    return sorted((one for one in decided if one.holds_at(clock.now_ms())), key=lambda one: one.at_ms)
+
+
+def _line_of(pause: Pause) -> Finding:
+    until = "" if pause.until_ms is None else f", until {format_instant(pause.until_ms)}"
+    why = pause.unreadable or f"{pause.reason} (by {pause.who})"
+    return Finding(
+        NOTE,
+        f"target {pause.target}: is paused since {format_instant(pause.at_ms)}{until}: {shown(why)}; "
+        f"`tarry resume` ends it ({RUNBOOK}#tarrypausedforlong)",
+    )
+
+
 def _waiting(
-    settings: Config, inspector: Inspector, intake: Intake, backlogs: Sequence[Backlog], clock: Clock
+    settings: Config,
+    inspector: Inspector,
+    intake: Intake,
+    backlogs: Sequence[Backlog],
+    paused: Container[str],
+    clock: Clock,
 ) -> Iterator[Finding]:
     """Return a line for what is overdue, for what is parked, and for what is not deleted."""
     states, now_ms = inspector.journals(backlogs), clock.now_ms()
@@ -210,6 +256,8 @@ def _waiting(
     for one in inspector.parked(backlogs):
         parked[one.target].append((one.messages, now_ms if one.since_ms is None else one.since_ms))
     for target, found in sorted(parked.items()):
+        if target in paused:  # it has a line
+            continue
         yield Finding(
             NOTE,
             f"target {target}: is away; {sum(messages for messages, _ in found)} messages of {intake.topic} wait for "

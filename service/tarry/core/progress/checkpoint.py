@@ -6,7 +6,7 @@ characters. Every transaction that touches the partition commits it, so it is ne
 Form, version 2: fields separated by `|`, list items by `,`, numbers in hexadecimal:
 
     2|released|width,size,levels|closed,…|done,…|low,…|wheel's|pointer|due|id,id,…|cluster,intake,journal,level,…|parked
-     |index|names,complete from
+     |index|names,complete from|control,topic
 
     closed     for each overflow level the start of its first open bucket, in widths of that level
     done       for each level how many widths before that the first bucket starts that is not done
@@ -24,6 +24,8 @@ Form, version 2: fields separated by `|`, list items by `,`, numbers in hexadeci
     names      a pointer, too: all that waits under names was journalled at or after it, as changes and shards; empty if
                nothing waits. Then the offset of the intake from which on a message that waits has a name there; both
                are missing if there is no name, and the offset is 0
+    control    the offset of the log of pauses below which all records are obeyed, and the id of its topic; the field is
+               missing if that log was never read
 
 A later version of tarry may add fields after these. A reader ignores fields that it does not know; a later version of
 tarry reads this form.
@@ -63,6 +65,19 @@ class Geometry:
 
 
 @dataclass(frozen=True, slots=True)
+class Obeyed:
+    """How far a partition's owner obeys the log of pauses.
+
+    Attributes:
+        offset: all records below it are obeyed.
+        topic_id: the id of the topic; empty if the brokers have no topic ids.
+    """
+
+    offset: int
+    topic_id: str
+
+
+@dataclass(frozen=True, slots=True)
 class Checkpoint:
     """The data that a new owner of the partition needs in addition to the low watermark.
 
@@ -81,6 +96,8 @@ class Checkpoint:
         origin: the cluster and the topics that the offsets belong to.
         names_pointer: the journal pointer of the names; None if no name waits.
         names_complete_from: a named message below this offset may wait although no name says so: it was adopted.
+        obeyed: how far the owner obeys the log of pauses: no transaction delivers to a target that is paused there.
+            None if it has never read that log.
     """
 
     writer: tuple[str, ...]
@@ -97,6 +114,7 @@ class Checkpoint:
     origin: Origin = UNKNOWN
     names_pointer: int | None = None
     names_complete_from: int = 0
+    obeyed: Obeyed | None = None
 
     def __post_init__(self) -> None:
         """By default nothing waits in the levels."""
@@ -140,6 +158,7 @@ class Checkpoint:
             "" if self.parked_pointer is None else f"{self.parked_pointer:x}",
             "" if self.index_pointer is None else f"{self.index_pointer:x}",
             names,
+            "" if self.obeyed is None else f"{self.obeyed.offset:x},{_escape(self.obeyed.topic_id)}",
         ]
         while last and not last[-1]:  # these are missing, not empty
             del last[-1]
@@ -176,8 +195,9 @@ def decode_checkpoint(text: str) -> Checkpoint:
         )
     try:
         released, shape, closed, done, low, wheel_pointer, pointer, due, writer = fields[:9]
-        origin, parked, index, names = [*fields[9:13], "", "", "", ""][:4]
+        origin, parked, index, names, control = [*fields[9:14], "", "", "", "", ""][:5]
         names_pointer, _, complete_from = names.partition(",")
+        obeyed, _, control_id = control.partition(",")
         width_ms, size, levels = _numbers(shape, ",")
         geometry = Geometry(width_ms, size, levels)
         closed_ms = tuple(int(at, 16) * geometry.width_of(i) for i, at in enumerate(_split(closed), 1))
@@ -198,6 +218,7 @@ def decode_checkpoint(text: str) -> Checkpoint:
             names_pointer=int(names_pointer, 16) if names_pointer else None,
             names_complete_from=int(complete_from, 16) if complete_from else 0,
             origin=Origin.of([_unescape(one) for one in _split(origin)]) if origin else UNKNOWN,
+            obeyed=Obeyed(int(obeyed, 16), _unescape(control_id)) if control else None,
         )
     except (ValueError, KeyError, TypeError) as error:
         raise CheckpointError(f"not a checkpoint that this version of tarry can read ({text[:40]!r})") from error

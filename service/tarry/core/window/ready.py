@@ -43,6 +43,11 @@ class Ready:
     def __bool__(self) -> bool:
         return bool(self.due or self.dead or self.resolutions or self._names)
 
+    @property
+    def has_undelivered(self) -> bool:
+        """Whether there is anything that needs no delivery."""
+        return bool(self.dead or self.resolutions or self._names)
+
     def bury(self, dead: DeadMessage) -> None:
         """Add a dead letter: to the next batch, or to `letters` if it is large."""
         if dead.size_bytes > LARGE_BYTES:

@@ -141,6 +141,21 @@ PARKED: Final = Family(
     "gauge",
     ("intake", "target"),
 )
+PAUSED: Final = Family(
+    "tarry_target_paused_seconds",
+    "For how long the target has been paused, for each process that obeys it.",
+    "gauge",
+    ("intake", "target", "process"),
+)
+PAUSED_TARGETS: Final = Family(
+    "tarry_paused_targets", "Targets of the intake that are paused.", "gauge", ("intake", "process")
+)
+UNREADABLE_PAUSES: Final = Family(
+    "tarry_unreadable_pauses",
+    "Records of the intake's log of pauses that could not be read; each counts as a pause of its target.",
+    "counter",
+    ("intake",),
+)
 LATENESS: Final = Family(
     "tarry_lateness_seconds",
     "From a message's due time to the commit of its delivery.",
@@ -256,6 +271,9 @@ FAMILIES: Final = (
     TRIM_FAILURES,
     UNTRIMMED,
     PARKED,
+    PAUSED,
+    PAUSED_TARGETS,
+    UNREADABLE_PAUSES,
     NAMES,
     NAMED,
     NAMED_ADOPTED,

@@ -2,7 +2,10 @@
 
 from dataclasses import dataclass
 
+from confluent_kafka.admin import AdminClient
+
 from tarry.errors import BrokerError
+from tarry.kafka.control_log import AskedControlLog
 from tarry.kafka.group import GroupAdmin
 from tarry.kafka.membership import Membership
 from tarry.kafka.offsets import Offsets
@@ -38,6 +41,7 @@ class Connections:
     """The clients of one process.
 
     Attributes:
+        admin: the admin client of those below.
         topics: asks about topics.
         others: asks other brokers about topics.
         own_logs: asks whether the logs of our partitions can be written to.
@@ -52,6 +56,7 @@ class Connections:
         letters: the producer of dead letters that go apart.
     """
 
+    admin: AdminClient
     topics: TopicAdmin
     others: SecondOpinion
     own_logs: OwnLogs
@@ -79,6 +84,10 @@ class Connections:
     def former(self) -> frozenset[str]:
         """The earlier transactional ids of this process."""
         return frozenset(one for transactor in self.transactors for one in transactor.former)
+
+    def control_log(self, intake: str) -> AskedControlLog:
+        """Ask for the log of an intake's pauses, without waiting."""
+        return AskedControlLog(self.admin, self.offsets, intake)
 
     def close(self) -> None:
         """Leave the group, and close the other clients.
@@ -112,6 +121,7 @@ def open_connections(plan: Plan, context: Context) -> Connections:
     offsets = Offsets(admin, plan.group, cluster)
     fire, file, park, dead = producers_of(plan.name)
     return Connections(
+        admin,
         TopicAdmin(admin),
         SecondOpinion(cluster, admin, OTHERS_TIMEOUT_S),
         OwnLogs(admin, {topic: intake.geometry for topic, intake in plan.intakes.items()}, context.clock),

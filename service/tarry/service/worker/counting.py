@@ -22,6 +22,7 @@ from tarry.service.metrics.families import (
     TRANSACTION_MESSAGES,
     TRANSACTION_SECONDS,
     TRIM_FAILURES,
+    UNREADABLE_PAUSES,
 )
 from tarry.service.metrics.tally import Tally
 from tarry.service.worker.batches import Batches
@@ -46,7 +47,7 @@ def declare_counters(tally: Tally, intakes: Iterable[str]) -> None:
     for intake in intakes:
         for family in (
             *(RECEIVED, PLACED, FILED, FIRED, NAMED_ADOPTED, SCHEDULES_CONTINUED, SCHEDULES_DEAD),
-            TRIM_FAILURES,
+            *(TRIM_FAILURES, UNREADABLE_PAUSES),
         ):
             tally.declare(family, intake)
         for code in ErrorCode:

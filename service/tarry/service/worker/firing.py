@@ -138,9 +138,12 @@ class Firing:
         """
         self._make_ready()
         now_ms = self._clock.now_ms()
-        apart = self._parking.apart
+        apart_in = self._parking.apart_in
         fired = take_batches(
-            states, self._most, self._bound.bytes, lambda state, room, size: state.take(room, now_ms, apart, size)
+            states,
+            self._most,
+            self._bound.bytes,
+            lambda state, room, size: state.take(room, now_ms, apart_in(state.intake), size),
         )
         if not fired:
             return 0
@@ -360,7 +363,7 @@ class Firing:
 
     def _put_back(self, fired: Batches, error: Exception, *, rest: bool) -> None:
         for state, batch in fired:
-            state.put_back(batch, self._parking.apart)
+            state.put_back(batch, self._parking.apart_in(state.intake))
         self._tally.count(ABORTED)
         if rest:
             self._resting_until_ms = self._clock.monotonic_ms() + BACKOFF_MS

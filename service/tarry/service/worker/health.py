@@ -1,9 +1,10 @@
 """The health report of a process, once a second: that its loop goes round, whether it is ready, and its gauges."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tarry.core.partition import PartitionState
+from tarry.core.request.pause import Pause
 from tarry.kafka.offsets import Offsets, PendingAnswers
 from tarry.kafka.types import Place
 from tarry.service.metrics.families import (
@@ -19,6 +20,8 @@ from tarry.service.metrics.families import (
     OVERDUE,
     PARKED,
     PASSED_OVER,
+    PAUSED,
+    PAUSED_TARGETS,
     QUARANTINED,
     REFUSED_LETTERS,
     REPLAYING,
@@ -41,6 +44,9 @@ SILENT_FROM_MS = 3_000
 
 UNREADY_FROM_MS = 10_000
 """A process to which no broker has answered for so long is not ready."""
+
+MOST_TARGETS = 100
+"""The most paused targets of an intake that have a gauge each: those that are paused for longest."""
 
 _M, _H, _D = 60_000, 3_600_000, 86_400_000
 STEPS_MS = (_M, 10 * _M, _H, 6 * _H, _D, 7 * _D)
@@ -71,6 +77,7 @@ class HealthReporter:
         tally: takes the gauges.
         budget_bytes: the memory for held messages.
         offsets: asks the brokers for offsets.
+        pauses: returns the pauses in force, by intake.
         send: takes the health; must not wait.
     """
 
@@ -80,12 +87,14 @@ class HealthReporter:
         tally: Tally,
         budget_bytes: int,
         offsets: Offsets,
+        pauses: Callable[[], Mapping[str, Sequence[Pause]]],
         send: Callable[[Health], None],
     ) -> None:
         self._clock = clock
         self._tally = tally
         self._budget_bytes = budget_bytes
         self._offsets = offsets
+        self._pauses = pauses
         self._send = send
         self._next_ms = 0
         self._asked: PendingAnswers | None = None
@@ -151,6 +160,12 @@ class HealthReporter:
         for family, places in ((QUARANTINED, view.aside.quarantined), (WITHOUT_LEADER, view.aside.waiting)):
             for topic, partition in places:
                 gauges[family.name, topic, str(partition)] = 1
+        pauses = self._pauses()
+        for intake in {intake for intake, _ in view.states}:
+            paused = sorted(pauses.get(intake, ()), key=lambda pause: pause.at_ms)
+            gauges[PAUSED_TARGETS.name, intake] = len(paused)
+            for pause in paused[:MOST_TARGETS]:
+                gauges[PAUSED.name, intake, pause.target] = max(0, now_ms - pause.at_ms) / 1000
         return gauges
 
 

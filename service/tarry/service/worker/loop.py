@@ -62,7 +62,9 @@ class Worker:
         self._idle_wait_ms = plan.idle_wait_ms
         connections = self._connections = open_connections(plan, context)
         parts = self._parts = make_parts(plan, connections, self._clock, context)
-        self._health = HealthReporter(self._clock, tally, plan.memory_budget_bytes, connections.offsets, on_health)
+        self._health = HealthReporter(
+            self._clock, tally, plan.memory_budget_bytes, connections.offsets, parts.pausing.pauses, on_health
+        )
         self._owned = Ownership(plan, connections, parts, context, lambda: self._health.turn(self.look))
         connections.membership.join(self._owned)
         self._turns = 0
@@ -91,6 +93,7 @@ class Worker:
         try:
             owned.turn()
             parts.reading.turn(owned.states, self._patience_ms())
+            parts.pausing.turn(owned.states)
             self._fill()
             states = list(owned.states.values())
             parts.firing.turn(states)
@@ -98,6 +101,7 @@ class Worker:
                 parts.filer.turn(states, states if parts.reading.is_hurried else parts.draining.held_up)
                 parts.parking.turn(states)
                 parts.letters.turn(states)
+                parts.pausing.confirm(states, parts.parking.is_trying)
             parts.maintenance.turn(owned.states)
         except LogError as error:
             owned.quarantine(error)

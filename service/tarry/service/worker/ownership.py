@@ -486,6 +486,7 @@ class Ownership:
             return
         others = list(self.states)
         self.states.update(resumed)
+        self._parts.pausing.taken_over(resumed)
         self._parts.reading.open({place: state.position for place, state in resumed.items()}, others)
         self._lives.move(Event.RESUMED, resumed)
         self._aside.back(resumed)
@@ -515,7 +516,9 @@ class Ownership:
 
     def _install(self, taken: TakenOver) -> None:
         others = list(self.states)
-        self.states.update(self._states_of(taken.recovered))
+        states = self._states_of(taken.recovered)
+        self._parts.pausing.taken_over(states)
+        self.states.update(states)
         for place, found in taken.recovered.items():
             self._tally.count(TAKEOVERS, 1, place[0])
             self._on_event(

@@ -4,6 +4,7 @@
 - *Touchy*: the target has refused a record permanently, and only the broker can tell which of the next records it will
   refuse. A refusal aborts the transaction, so these records are tried where they do not abort other deliveries.
 - *Narrow*: the target's limit on a batch is below the batch size of the firing producer.
+- *Paused*: an operator has paused it (`pausing`). Then nothing is tried.
 
 Messages are parked in the order in which they become due, and tried in transactions of one target each. When no
 message of the target is parked any more, its messages fire like all others. What is parked for long is filed to the
@@ -16,7 +17,7 @@ If a batch was refused as a whole, it is not known which record was refused. The
 batch of its own.
 """
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -124,6 +125,7 @@ class Parking(SideTransactions[_Attempt]):
         reading: reads parked messages again from the parked log.
         most: the most messages in one transaction.
         context: time, the log and the metrics.
+        paused: returns the targets of an intake that are paused now.
     """
 
     def __init__(
@@ -135,6 +137,7 @@ class Parking(SideTransactions[_Attempt]):
         reading: ParkedReading,
         most: int,
         context: Context,
+        paused: Callable[[str], frozenset[str]] = lambda _intake: frozenset(),
     ) -> None:
         super().__init__(producer, clients, context)
         self._targets = targets
@@ -142,6 +145,9 @@ class Parking(SideTransactions[_Attempt]):
         self._most = most
         self._letters = letters
         self._composer = Composer(producer.transactor, letters.take, self._blame, self._fail)
+        self._paused = paused
+        self._held: set[str] = set()
+        """The targets with messages that are parked because of a pause."""
         self._apart: dict[str, _Apart] = {}
         self._tries = 0
         self._is_turn_of_purges = False
@@ -149,10 +155,15 @@ class Parking(SideTransactions[_Attempt]):
         """When purges are tried again, and how much at once."""
         self._verdicts: Verdicts = {}
 
-    @property
-    def apart(self) -> Container[str]:
-        """The targets that are set apart; messages that become due for them are parked."""
-        return self._apart
+    def apart_in(self, intake: str) -> Container[str]:
+        """Return the targets that are set apart in an intake; messages that become due for them are parked."""
+        paused = self._paused(intake)
+        return self._apart.keys() | paused if paused else self._apart
+
+    def is_trying(self, state: PartitionState, topics: Container[str]) -> bool:
+        """Whether the open transaction may deliver messages of a partition to one of these targets."""
+        attempt = self._attempt
+        return attempt is not None and not attempt.is_purge and attempt.topic in topics and self.is_handling(state)
 
     def send_away(self, topics: Iterable[str], reason: str) -> None:
         """Set targets apart that cannot be written to at present."""
@@ -187,17 +198,36 @@ class Parking(SideTransactions[_Attempt]):
         self._learn(states)
         if self._attempt is not None:
             self._look(self._attempt)
-        elif self._apart and self._producer.is_ready():
+        elif (self._apart or self._held) and self._producer.is_ready():
             self._is_turn_of_purges = not self._is_turn_of_purges
             if not (self._is_turn_of_purges and self._purge(states)):
                 self._try(states)
 
     def _learn(self, states: Sequence[PartitionState]) -> None:
-        """Set apart the targets that have parked messages since before a take-over."""
+        """Set apart the targets that have parked messages since before a take-over, or since a pause that has ended."""
+        held, self._held = self._held, set()
         for state in states:
+            if not state.knows_pauses:
+                continue
+            paused = self._paused(state.intake)
             for topic in state.parked.targets:
-                if topic not in self._apart:
+                if topic in paused:
+                    self._held.add(topic)
+                    state.parked.leave(topic)
+                elif topic not in self._apart and topic in held:
+                    self._apart[topic] = _Apart(self._clock.monotonic_ms())
+                elif topic not in self._apart:
                     self.send_away([topic], "messages for it are parked")
+
+    def _may_try(self, topic: str, states: Iterable[PartitionState]) -> list[PartitionState]:
+        """Return the partitions that have parked messages of a target, and in which it is not paused."""
+        return [state for state in states if topic in state.parked and topic not in self._paused(state.intake)]
+
+    def _is_wanted_back(self, attempt: _Attempt) -> bool:
+        is_paused = not attempt.is_purge and any(
+            attempt.topic in self._paused(state.intake) for state, _ in attempt.batches
+        )
+        return (is_paused and self._is_late()) or super()._is_wanted_back(attempt)
 
     def stop(self) -> None:
         """Abort the open attempt, so that its partitions can be given up; its messages are parked again.
@@ -273,14 +303,15 @@ class Parking(SideTransactions[_Attempt]):
         due = []
         for topic in [topic for topic, apart in self._apart.items() if apart.try_at_ms <= now_ms]:
             apart = self._apart[topic]
-            if any(topic in state.parked for state in states):
+            if self._may_try(topic, states):
                 due.append(topic)
                 if apart.is_doubtful:
                     apart.is_doubtful = False
                     self._targets.forget(topic)
             elif now_ms >= apart.stays_until_ms:
                 del self._apart[topic]
-                self._on_event("target_back", target=topic)
+                if topic not in self._held:
+                    self._on_event("target_back", target=topic)
         return due
 
     def _take(self, topic: str, states: Sequence[PartitionState], missing: Container[str], now_ms: int) -> bool:
@@ -288,6 +319,7 @@ class Parking(SideTransactions[_Attempt]):
         if not self._producer.fits():
             self._producer.renew()
             return True
+        states = self._may_try(topic, states)
         due_ms, apart = self._clock.now_ms(), self._apart[topic]
         most = min(self._most, MOST_ALONE) if apart.alone else self._most
         batches = take_batches(

@@ -15,6 +15,7 @@ from tarry.service.worker.letters import LetterWriter
 from tarry.service.worker.maintenance import Maintenance
 from tarry.service.worker.parked_reading import ParkedReading
 from tarry.service.worker.parking import Parking
+from tarry.service.worker.pausing import Pausing
 from tarry.service.worker.plan import Plan
 from tarry.service.worker.publishing import Publishing
 from tarry.service.worker.reading import Reading
@@ -35,6 +36,7 @@ class Parts:
 
     Attributes:
         reading: reads the intakes.
+        pausing: knows which targets are paused.
         second_reading: reads again what was passed over.
         draining: closes, reads and empties buckets.
         firing: delivers due messages, and commits checkpoints.
@@ -46,6 +48,7 @@ class Parts:
     """
 
     reading: Reading
+    pausing: Pausing
     second_reading: SecondReading
     draining: Draining
     firing: Firing
@@ -85,7 +88,16 @@ def make_parts(plan: Plan, connections: Connections, clock: SteadyClock, context
     )
     letters = LetterWriter(producer(connections.letters), clients, context)
     reading_parked = ParkedReading(new_reader, budget_bytes, plan.park_after_ms, context.on_event)
-    parking = Parking(producer(connections.parking), clients, targets, letters, reading_parked, plan.most, context)
+    pausing = Pausing(
+        list(plan.intakes) if plan.obeys_pauses else [],
+        connections.reader,
+        connections.control_log,
+        lambda states: firing.commit_rest(states, released=False),
+        context,
+    )
+    parking = Parking(
+        producer(connections.parking), clients, targets, letters, reading_parked, plan.most, context, pausing.paused
+    )
     firing = Firing(producer(connections.firing), targets, parking, letters, plan.most, plan.interval_ms, context)
     filer = Filer(producer(connections.filing), clients, plan.most, context)
     draining = Draining(
@@ -108,8 +120,8 @@ def make_parts(plan: Plan, connections: Connections, clock: SteadyClock, context
         plan.sum_up_after,
         context,
     )
-    reading = Reading(connections.reader, plan.intakes, budget_bytes, plan.most_to_file, clock, context)
+    reading = Reading(connections.reader, plan.intakes, budget_bytes, plan.most_to_file, pausing, clock, context)
     second_reading = SecondReading(lambda: new_reader(DRAIN_QUEUE_KBYTES), plan.most_to_file, budget_bytes, context)
     policies = {topic: intake.reader.policy for topic, intake in plan.intakes.items()}
     publishing = Publishing(plan.cluster, plan.name, policies, context)
-    return Parts(reading, second_reading, draining, firing, filer, parking, letters, maintenance, publishing)
+    return Parts(reading, pausing, second_reading, draining, firing, filer, parking, letters, maintenance, publishing)

@@ -67,6 +67,7 @@ class Plan:
             log.
         idle_wait_ms: the longest that the loop waits for a record while it has nothing else to do: so long may news of
             the group wait, and a signal.
+        obeys_pauses: whether it reads which targets are paused.
     """
 
     cluster: Cluster
@@ -84,3 +85,4 @@ class Plan:
     sum_up_after: int = 10_000
     park_after_ms: int = PARK_AFTER_MS
     idle_wait_ms: int = 100
+    obeys_pauses: bool = True

@@ -2,6 +2,8 @@
 
 While too many messages wait to be filed, reading goes on, and what is due far in the future is passed over: it is read
 again later (`second_reading`). Where nothing may be passed over, reading pauses.
+
+The same consumer reads the logs of pauses (`pausing`), which no backpressure stops.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -9,12 +11,14 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from confluent_kafka import Message
 
 from tarry.core.partition import PartitionState
+from tarry.errors import LogError
 from tarry.kafka.reader import Reader
 from tarry.kafka.record_headers import read_headers, saved_headers
 from tarry.kafka.types import Place
 from tarry.service.worker.context import Context
 from tarry.service.worker.counting import count_placed, count_received
 from tarry.service.worker.filing import PAUSE_AT, is_behind
+from tarry.service.worker.pausing import Pausing
 from tarry.service.worker.steady_clock import SteadyClock
 
 READ_MOST = 5_000
@@ -24,6 +28,12 @@ KNOWN_SHARE = 0.125
 
 MOST_READS = 4
 """How often to read in one turn while messages are passed over and more of them come at once."""
+
+HELD_UP_MS = 1_000
+"""When reading has waited for so long for messages to be filed, only the logs of pauses are read.
+
+Before, nothing is, because a pause of the consumer drops what was fetched and not read.
+"""
 
 RESUME_AT = 0.8
 """Reading resumes when the held messages have fallen to this share of the budget."""
@@ -37,6 +47,7 @@ class Reading:
         intakes: all topics that it reads.
         budget_bytes: the memory for held messages.
         most_to_file: when more messages than this wait to be filed, others are passed over.
+        pausing: takes the records of the logs of pauses.
         clock: wall time.
         context: the log and the metrics.
     """
@@ -47,6 +58,7 @@ class Reading:
         intakes: Iterable[str],
         budget_bytes: int,
         most_to_file: int,
+        pausing: Pausing,
         clock: SteadyClock,
         context: Context,
     ) -> None:
@@ -54,10 +66,16 @@ class Reading:
         self._intakes = list(intakes)
         self._budget_bytes = budget_bytes
         self._most_to_file = most_to_file
+        self._pausing = pausing
         self._clock = clock
         self._tally = context.tally
         self._on_event = context.on_event
         self._paused = False
+        """Whether reading is paused because memory exceeds the budget."""
+        self._held_up_since_ms: int | None = None
+        """Since when nothing is read because too many messages wait to be filed; monotonic."""
+        self._is_held_up = False
+        """Whether reading is paused for that cause."""
         self._is_quiet = False
         """Whether the last read found nothing."""
         self.is_hurried = False
@@ -70,8 +88,9 @@ class Reading:
             starts: the offsets to begin at.
             others: partitions that are read already; they resume too, because a replay is never paused.
         """
-        if self._paused:
-            self._paused = False
+        if self._paused or self._is_held_up:
+            self._paused = self._is_held_up = False
+            self._held_up_since_ms = None
             self._reader.resume(others)
         self._reader.open(starts)
 
@@ -82,7 +101,7 @@ class Reading:
     @property
     def is_quiet(self) -> bool:
         """Whether the last read found nothing, so that the next one returns with the first record."""
-        return self._is_quiet and not self._paused
+        return self._is_quiet and not (self._paused or self._is_held_up)
 
     def turn(self, states: Mapping[Place, PartitionState], wait_ms: int) -> None:
         """Read records, or wait for them; read nothing while too many messages wait that cannot be passed over.
@@ -94,13 +113,32 @@ class Reading:
         self._keep_within_budget(states)
         self.is_hurried = False
         if self._must_pause(states.values()):
-            self._clock.sleep(wait_ms / 1000)
+            self._hold_up(states, wait_ms)
             return
+        self._held_up_since_ms = None
+        if self._is_held_up:
+            self._is_held_up = False
+            if not self._paused:
+                self._reader.resume(states)
         for _ in range(MOST_READS):
             is_more = self._read(states, 0 if self.is_hurried else wait_ms)
             self.is_hurried = is_more and any(state.passed_over.span for state in states.values())
             if not self.is_hurried:
                 break
+
+    def _hold_up(self, states: Mapping[Place, PartitionState], wait_ms: int) -> None:
+        """Read nothing; if that lasts, nothing but the logs of pauses."""
+        now_ms = self._clock.monotonic_ms()
+        if self._held_up_since_ms is None:
+            self._held_up_since_ms = now_ms
+        if not self._is_held_up and self._pausing.is_reading and now_ms - self._held_up_since_ms >= HELD_UP_MS:
+            self._is_held_up = True
+            if not self._paused:
+                self._reader.pause(states)
+        if self._is_held_up:
+            self._read(states, wait_ms)
+        else:
+            self._clock.sleep(wait_ms / 1000)
 
     def _must_pause(self, states: Collection[PartitionState]) -> bool:
         """Let far messages be passed over if too many wait; return whether reading must pause nevertheless."""
@@ -115,20 +153,29 @@ class Reading:
         """Read once; return whether there is more to read at once."""
         # To wait for many records makes batches under load. The first record after a pause does not wait for others.
         read = self._reader.read_first if self._is_quiet else self._reader.read
-        records, reached = read(READ_MOST, wait_ms / 1000)
+        try:
+            records, reached = read(READ_MOST, wait_ms / 1000)
+        except LogError as error:
+            if not self._pausing.lost(error.log):
+                raise
+            return False
         self._is_quiet = not records
         if not records and not reached:
             return False
         held = [state.held for state in states.values()]
-        self._accept(records, states)
+        if self._accept(records, states):
+            records = [record for record in records if (record.topic() or "") in self._intakes]
         for place, position in reached.items():
             if place in states:
                 states[place].arrivals.reach(position)
+        self._pausing.reach(reached)
         count_received(self._tally, self._intakes, records)
         count_placed(self._tally, list(states.values()), held)
         return len(records) == READ_MOST
 
-    def _accept(self, records: Sequence[Message], states: Mapping[Place, PartitionState]) -> None:
+    def _accept(self, records: Sequence[Message], states: Mapping[Place, PartitionState]) -> bool:
+        """Take in records; return whether some are of logs of pauses."""
+        has_others = False
         now_ms, latest_ms = self._clock.now_ms(), self._clock.latest_ms()
         topic, partition, state = None, None, None
         for record in records:
@@ -136,6 +183,7 @@ class Reading:
                 topic, partition = record.topic() or "", record.partition() or 0
                 state = states.get((topic, partition))
             if state is None:
+                has_others = self._pausing.accept(record) or has_others
                 continue
             offset = record.offset() or 0
             try:
@@ -146,6 +194,7 @@ class Reading:
                 continue
             stamp_ms = record.timestamp()[1]
             state.arrivals.accept(offset, stamp_ms, record.key(), record.value(), headers, now_ms, latest_ms)
+        return has_others
 
     def _keep_within_budget(self, states: Mapping[Place, PartitionState]) -> None:
         """Pause reading while memory exceeds the budget, but never during a replay: without its end nothing fires."""

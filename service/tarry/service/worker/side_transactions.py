@@ -174,8 +174,11 @@ class SideTransactions(ABC, Generic[_Attempt]):
 
         Most are over within milliseconds. If each was aborted, a steady stream of records of its names would stop it.
         """
-        is_late = self._clock.monotonic_ms() - self._began_ms >= WANTED_BACK_AFTER_MS
-        return is_late and any(state.wants_back() for state, _ in attempt.batches)
+        return self._is_late() and any(state.wants_back() for state, _ in attempt.batches)
+
+    def _is_late(self) -> bool:
+        """Whether the open transaction takes longer than others wait for its end."""
+        return self._clock.monotonic_ms() - self._began_ms >= WANTED_BACK_AFTER_MS
 
     def _commit(self, attempt: _Attempt) -> None:
         try:

@@ -72,6 +72,7 @@ class Role:
         memory_budget_bytes: the memory for messages.
         max_poll_ms: the maximum poll interval.
         park_after_ms: how long a message stays in memory before it is filed to the parked log.
+        obeys_pauses: whether it reads which targets are paused.
     """
 
     broker: FakeBroker
@@ -86,6 +87,7 @@ class Role:
     memory_budget_bytes: int
     max_poll_ms: int
     park_after_ms: int
+    obeys_pauses: bool
 
 
 @dataclass(slots=True)
@@ -158,6 +160,7 @@ class Process:
             sum_up_after=10,
             park_after_ms=role.park_after_ms,
             idle_wait_ms=IDLE_WAIT_MS,
+            obeys_pauses=role.obeys_pauses,
         )
         brokers_ms = role.clock.now_ms() - role.clock.monotonic_ms()
         self.worker = Worker(plan, self.clock, lambda: False, self._say, self.tally, self._note, brokers_ms=brokers_ms)

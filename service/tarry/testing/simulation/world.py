@@ -43,7 +43,7 @@ from tarry.headers import (
 )
 from tarry.kafka.adoption import Adoption
 from tarry.kafka.birth import Birth
-from tarry.kafka.intake_topics import make_or_check, make_or_check_status
+from tarry.kafka.intake_topics import make_or_check, make_or_check_control, make_or_check_status
 from tarry.kafka.partition_logs import logs_of
 from tarry.kafka.settings import MAX_POLL_INTERVAL_MS, TRANSACTION_TIMEOUT_MS, Cluster
 from tarry.kafka.topics import DEAD, JOURNAL, PARKED, RESULTS, TopicAdmin, wheel_topic
@@ -135,6 +135,7 @@ class Shape:
         journal_fetch_ms: how long a fetch of a journal takes that returns records, for long take-overs.
         max_poll_ms: the maximum poll interval.
         park_after_ms: how long a message stays in memory before it is filed to the parked log.
+        pauses: whether targets can be paused.
     """
 
     protocol: Literal["classic", "consumer"] = "classic"
@@ -164,6 +165,7 @@ class Shape:
     journal_fetch_ms: int = 0
     max_poll_ms: int = MAX_POLL_INTERVAL_MS
     park_after_ms: int = PARK_AFTER_MS
+    pauses: bool = False
 
 
 def nothing(_process: Process, _step: Step) -> None:
@@ -285,6 +287,7 @@ class World:
             shape.memory_budget_bytes,
             shape.max_poll_ms,
             shape.park_after_ms,
+            shape.pauses,
         )
 
     def _prepare(self) -> None:
@@ -297,6 +300,8 @@ class World:
         is_fixed = self.shape.fixed_delay_ms is not None
         make_or_check(TopicAdmin(admin), INTAKE, partitions, 1, geometry, fixed_delay=is_fixed, before_intake=give)
         make_or_check_status(TopicAdmin(admin), INTAKE, 1)
+        if self.shape.pauses:
+            make_or_check_control(TopicAdmin(admin), INTAKE, 1)
         self.broker.slow_down(INTAKE + JOURNAL, self.shape.journal_fetch_ms)
 
     def _read(self) -> Consumer:

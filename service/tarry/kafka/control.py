@@ -1,0 +1,204 @@
+"""Pausing targets, and asking who obeys: for all who do not run in the service's loop (ADR 34).
+
+A pause is a record of `I.control`. Each owner of a partition says in its checkpoint up to which offset of that log it
+obeys, and commits the checkpoint under the fencing of the group. So once all checkpoints are past the record, no
+process delivers to the target, not even one that does not know that it has lost its partitions.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from confluent_kafka import KafkaError, KafkaException, Message
+
+from tarry.clock import Clock
+from tarry.core.progress.checkpoint import Checkpoint, CheckpointError, decode_checkpoint
+from tarry.core.request.pause import Pause, read_pause
+from tarry.errors import RetriableError, UsageError
+from tarry.kafka.compacted import last_records
+from tarry.kafka.control_log import AskedControlLog, ControlLog, NoControlLog, control_log_of
+from tarry.kafka.errors import error_of, group_errors, translate_group
+from tarry.kafka.offsets import Offsets
+from tarry.kafka.rights import DENIED
+from tarry.kafka.settings import Cluster
+
+ANSWER_WITHIN_S = 10.0
+LOOK_EVERY_S = 0.01
+FIRE = "-fire"
+"""What follows the name of a process in the first of its transactional ids."""
+
+
+class Unconfirmed(NamedTuple):
+    """A partition whose owner has not confirmed that it obeys.
+
+    Attributes:
+        partition: its number.
+        owner: the name of the process that wrote its last checkpoint; None: no process has served it yet.
+        is_too_old: whether that process is of a version of tarry that knows no pauses, or could not read the log.
+    """
+
+    partition: int
+    owner: str | None
+    is_too_old: bool
+
+
+class Control:
+    """Writes and reads the pauses of intakes. Not thread-safe.
+
+    Args:
+        cluster: the Kafka cluster.
+        group: the service's consumer group.
+        clock: for waiting.
+        on_warning: takes the text of an error from which a client recovers by itself.
+    """
+
+    def __init__(
+        self, cluster: Cluster, group: str, clock: Clock, on_warning: Callable[[str], None] = lambda _text: None
+    ) -> None:
+        self._cluster = cluster
+        self._admin = cluster.clients.admin(cluster.admin())
+        self._offsets = Offsets(self._admin, group, cluster)
+        self._clock = clock
+        self._on_warning = on_warning
+
+    def close(self) -> None:
+        """Close the clients."""
+        self._offsets.close()
+
+    def check_target(self, target: str) -> None:
+        """Check that a target exists: to pause a topic whose name is mistyped would stop nothing.
+
+        Raises:
+            UsageError: there is no such topic, or this user must not see it.
+            RetriableError: the brokers do not answer.
+        """
+        with group_errors("ask for the cluster's topics"):
+            if target not in self._admin.list_topics(timeout=ANSWER_WITHIN_S).topics:
+                raise UsageError(f"there is no topic {target} that this user may see")
+
+    def write(self, intake: str, pause: Pause) -> int:
+        """Write a pause, or the end of one; return the offset of its record, for `unconfirmed`.
+
+        All replicas have it when this returns.
+
+        Raises:
+            UsageError: the intake has no log of pauses, or this user must not write to it.
+            RetriableError: no acknowledgement. The record may have been written; to write it again does no harm.
+            FatalError: Kafka refused it.
+        """
+        topic, partition = control_log_of(intake)
+        self._log(intake)
+        answers: list[tuple[KafkaError | None, Message]] = []
+        producer = self._cluster.clients.producer(self._cluster.publisher())
+        try:
+            producer.produce(
+                topic, pause.value(), pause.key(), partition, on_delivery=lambda *answer: answers.append(answer)
+            )
+            producer.flush(ANSWER_WITHIN_S)
+        except KafkaException as exception:
+            raise translate_group(error_of(exception), f"write to {topic}") from exception
+        finally:
+            producer.close()
+        if not answers:
+            raise RetriableError(f"could not write to {topic}: no acknowledgement within {ANSWER_WITHIN_S:g} s")
+        error, record = answers[0]
+        if error is None:
+            return record.offset() or 0
+        if error.code() in DENIED:
+            raise UsageError(f"this user may not write to {topic} (WRITE), and so cannot pause or resume a target")
+        if error.code() == KafkaError._MSG_TIMED_OUT:
+            raise RetriableError(f"could not write to {topic}: {error.str()}", error.name())
+        raise translate_group(error, f"write to {topic}")
+
+    def pauses(self, intake: str) -> dict[str, Pause]:
+        """Return what was decided last about each target of an intake: about those that were resumed, too.
+
+        Raises:
+            UsageError: the intake has no log of pauses, or this user must not read it.
+            RetriableError: the brokers do not answer.
+        """
+        log = self._log(intake)
+        found: dict[str, Pause] = {}
+        of_key = last_records(self._cluster, control_log_of(intake), log.start, log.end, self._clock, self._on_warning)
+        for key, record in of_key.items():
+            pause = read_pause(key, record.value(), record.timestamp()[1])
+            if pause is not None:
+                found[pause.target] = pause
+        return found
+
+    def end(self, intake: str) -> int:
+        """Return the offset of the last record of an intake's log, for `unconfirmed`; -1 if there was none.
+
+        Raises:
+            UsageError: the intake has no log of pauses, or this user must not read it.
+            RetriableError: the brokers do not answer.
+        """
+        return self._log(intake).end - 1
+
+    def unconfirmed(self, intake: str, offset: int) -> list[Unconfirmed]:
+        """Return the partitions of an intake whose owners have not confirmed that they obey a record.
+
+        A partition that its last owner has released counts as confirmed if that owner knew pauses: the next owner
+        delivers nothing before it has read the log to its end.
+
+        Args:
+            intake: the intake.
+            offset: of the record, from `write`.
+
+        Raises:
+            UsageError: there is no such intake, or it has no log of pauses.
+            RetriableError: the brokers do not answer.
+        """
+        topic_id = self._log(intake).topic_id
+        places = [(intake, partition) for partition in range(self._partitions(intake))]
+        committed = self._offsets.committed(places)
+        found = []
+        for place in places:
+            checkpoint = _checkpoint(committed[place][1]) if place in committed else None
+            if not _obeys(checkpoint, topic_id, offset):
+                found.append(_unconfirmed(place[1], checkpoint, topic_id))
+        return found
+
+    def _partitions(self, intake: str) -> int:
+        with group_errors("ask for the cluster's topics"):
+            # Ask for all topics: when asked for one by name, a broker may create it.
+            found = self._admin.list_topics(timeout=ANSWER_WITHIN_S).topics.get(intake)
+        if found is None:
+            raise UsageError(f"there is no topic {intake}")
+        return len(found.partitions)
+
+    def _log(self, intake: str) -> ControlLog:
+        asked = AskedControlLog(self._admin, self._offsets, intake, reads=False)
+        while (answer := asked.answer()) is None:
+            self._clock.sleep(LOOK_EVERY_S)
+        if isinstance(answer, ControlLog):
+            return answer
+        raise _refusal(intake, answer)
+
+
+def _refusal(intake: str, answer: NoControlLog) -> UsageError | RetriableError:
+    if answer.is_missing:
+        topic = control_log_of(intake)[0]
+        return UsageError(
+            f"{intake} has no topic {topic}, so no target can be paused: `tarry topics` and `tarry serve` create it"
+        )
+    return UsageError(answer.reason) if answer.is_denied else RetriableError(answer.reason)
+
+
+def _checkpoint(text: str) -> Checkpoint | None:
+    try:
+        return decode_checkpoint(text)
+    except CheckpointError:  # of a version of tarry that this one does not know: nothing is confirmed
+        return None
+
+
+def _obeys(checkpoint: Checkpoint | None, topic_id: str, offset: int) -> bool:
+    if checkpoint is None or checkpoint.obeyed is None or checkpoint.obeyed.topic_id != topic_id:
+        return False
+    return checkpoint.released or checkpoint.obeyed.offset > offset
+
+
+def _unconfirmed(partition: int, checkpoint: Checkpoint | None, topic_id: str) -> Unconfirmed:
+    if checkpoint is None or not checkpoint.writer:
+        return Unconfirmed(partition, None, is_too_old=False)
+    is_known = checkpoint.obeyed is not None and checkpoint.obeyed.topic_id == topic_id
+    return Unconfirmed(partition, checkpoint.writer[0].removesuffix(FIRE), is_too_old=not is_known)
