@@ -18,6 +18,7 @@ from tarry.kafka.topics import JOURNAL
 from tarry.testing.fake import Step
 from tarry.testing.simulation import Shape, World
 from tarry.testing.simulation.process import Process
+from tarry.testing.simulation.scenarios import SERVING_WITHIN_MS, serving
 from tarry.testing.simulation.world import INTAKE, LARGE_LEVELS, NO_LEVELS, SMALL_LEVELS
 from tests.support.worlds import serve
 
@@ -339,6 +340,67 @@ def expiring_again_and_again(seed: int) -> World:
     return world
 
 
+def paused_again_and_again(seed: int, *, while_open: bool = False) -> World:
+    """A target is paused and resumed again and again, with messages in memory, at all levels and parked; crashes.
+
+    Args:
+        seed: of the world.
+        while_open: whether some pauses come while the target is away for a moment, so that a transaction stays open
+            that tries to deliver what the pause before had parked.
+    """
+    shape = Shape(geometry=SMALL_LEVELS, pauses=True, partitions=1, processes=1, most=5, park_after_ms=300)
+    world = serve(seed, shape)
+    [process] = world.processes
+
+    def pause_between(_process: Process, step: Step) -> None:
+        is_paused = world.pausing.is_paused("bills", world.clock.now_ms())
+        if (step.call, step.phase) != ("produce", "before") or is_paused or world.away:
+            return
+        if world.random.random() < 0.2:
+            world.take_away("bills", markers_wait=False)
+            world.pause("bills")
+            world.clock.call_at(world.clock.monotonic_ms() + world.random.randint(100, 900), back)
+
+    def back() -> None:
+        world.bring_back("bills")
+
+    if while_open:
+        world.disturb = pause_between
+    for _ in range(30):
+        world.send(world.random.randint(1, 6), longest_ms=world.random.choice((50, 400, 3_000)))
+        if not world.pausing.is_paused("bills", world.clock.now_ms()):
+            world.pause("bills")
+        deed = world.random.choice(("crash", "resume", "resume", "moment", "moment", "none"))
+        world.run(world.random.choice((30, 300, 1_200)))
+        if deed == "crash" and process.worker is not None:
+            world.crash(process)
+        elif deed in {"resume", "moment"}:
+            world.resume("bills")
+        world.run(world.random.choice((20, 60, 120)) if deed == "moment" else world.random.choice((300, 1_500)))
+    return world
+
+
+def paused_for_a_day(seed: int) -> World:
+    """A target is paused, all is killed, and a day later served again; then the target is resumed."""
+    world = serve(seed, Shape(geometry=SMALL_LEVELS, pauses=True, park_after_ms=300))
+    world.send(30, longest_ms=6_000)
+    world.run(500)
+    paused = world.pause("bills")
+    world.run_until(lambda: paused.confirmed is not None, 10_000)
+    world.send(30, longest_ms=6_000)
+    world.run(world.random.choice((50, 2_000)))
+    for process in world.processes:
+        world.crash(process, back_after_ms=None)
+    world.send(20, longest_ms=6_000)
+    world.clock.advance(86_400_000)
+    for process in world.processes:
+        world.restart(process, 0)
+    world.touch()
+    world.run_until(lambda: serving(world), SERVING_WITHIN_MS)
+    world.run(20_000)
+    return world
+
+
 COURSES: Final[Mapping[str, Callable[[int], World]]] = {
     "ahead-at-the-edge": ahead_at_the_edge,
     "away-for-minutes": away_for_minutes,
@@ -353,6 +415,8 @@ COURSES: Final[Mapping[str, Callable[[int], World]]] = {
     "index-is-lost-and-the-survey-slow": partial(index_is_lost, share=1.0, fetch_most=1, sends=20),
     "named-again-and-again": named_again_and_again,
     "named-while-transactions-are-open": partial(named_again_and_again, latency_ms=(3, 25)),
+    "paused-again-and-again": paused_again_and_again,
+    "paused-while-transactions-are-open": partial(paused_again_and_again, while_open=True),
     "purged-again-and-again": purged_again_and_again,
     "release-before-markers": release_before_markers,
     "repeated-again-and-again": repeated_again_and_again,

@@ -154,7 +154,7 @@ class Control:
         found = []
         for place in places:
             checkpoint = _checkpoint(committed[place][1]) if place in committed else None
-            if not _obeys(checkpoint, topic_id, offset):
+            if not obeys(checkpoint, topic_id, offset):
                 found.append(_unconfirmed(place[1], checkpoint, topic_id))
         return found
 
@@ -191,7 +191,14 @@ def _checkpoint(text: str) -> Checkpoint | None:
         return None
 
 
-def _obeys(checkpoint: Checkpoint | None, topic_id: str, offset: int) -> bool:
+def obeys(checkpoint: Checkpoint | None, topic_id: str, offset: int) -> bool:
+    """Whether a checkpoint confirms the record at an offset of the log of pauses.
+
+    Args:
+        checkpoint: of a partition; None: none that can be read.
+        topic_id: the id of the log's topic now.
+        offset: of the record.
+    """
     if checkpoint is None or checkpoint.obeyed is None or checkpoint.obeyed.topic_id != topic_id:
         return False
     return checkpoint.released or checkpoint.obeyed.offset > offset

@@ -12,6 +12,8 @@ from random import Random
 from confluent_kafka import KafkaError
 
 from tarry.kafka.clients import Clients
+from tarry.kafka.origins import text_of
+from tarry.kafka.types import OffsetMetadata, Place
 from tarry.testing.fake.classic_group import ClassicGroup
 from tarry.testing.fake.clients import FakeClients
 from tarry.testing.fake.log import Draft, Record
@@ -154,6 +156,18 @@ class FakeBroker:
     def ending(self) -> list[str]:
         """The transactional ids whose last transaction is decided, but not all of its markers are written yet."""
         return self._server.transactions.ending
+
+    def undecided(self, topic: str, partition: int = 0) -> list[int]:
+        """Return the offsets of records in transactions that are open, and of which it is not decided how they end."""
+        return self._server.topics.of(topic).logs[partition].open_offsets(self._server.transactions.is_undecided)
+
+    def committed(self, group: str, place: Place) -> OffsetMetadata | None:
+        """Return an offset that a group has committed, as one who does not wait for open transactions sees it."""
+        return self._server.groups.of(group).offsets.get(place)
+
+    def topic_id(self, topic: str) -> str:
+        """Return the id of a topic, as Kafka's own tools show it."""
+        return text_of(self._server.topics.of(topic).id)
 
     def hide(self, topic: str, *, hidden: bool = True) -> None:
         """Make the broker to which clients connect first forget a topic, as if it had lost its controllers.

@@ -1,5 +1,6 @@
 """The log of one partition: records, transaction markers, and what a reader can see of them."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 from zlib import compress
@@ -120,6 +121,10 @@ class PartitionLog:
         if not self._open:
             return self.end
         return min(entries[0].record.offset for entries in self._open.values())
+
+    def open_offsets(self, is_open: Callable[[int], bool]) -> list[int]:
+        """Return the offsets of records in transactions of producers for which a condition holds."""
+        return [entry.record.offset for id_, entries in self._open.items() if is_open(id_) for entry in entries]
 
     def append(self, drafts: list[Draft], producer: int | None, stamp_ms: int | None) -> int:
         """Write records.

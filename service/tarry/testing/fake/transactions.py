@@ -99,6 +99,10 @@ class Transactions:
         """The ids whose last transaction is decided, but not all of its markers are written yet."""
         return [name for name, found in self._transactions.items() if found.state is State.ENDING]
 
+    def is_undecided(self, id_: int) -> bool:
+        """Whether the transaction of a producer is open, and it is not decided how it ends."""
+        return any(found.id == id_ and found.state is State.ONGOING for found in self._transactions.values())
+
     def register(self, name: str, timeout_ms: int) -> Producer:
         """Give a producer the next epoch, and abort the open transaction of an earlier producer.
 

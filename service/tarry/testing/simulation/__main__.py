@@ -17,6 +17,7 @@ def hunt(
         list[str] | None,
         typer.Option(metavar="K", help="A kind of disturbance; repeat for more kinds. Default: all kinds."),
     ] = None,
+    pauses: Annotated[bool, typer.Option("--pauses", help="Also pause and resume targets.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print only the result, no progress.")] = False,
 ) -> None:
     """Run the service on a simulated cluster with random faults. Exit with 1 at the first broken promise.
@@ -32,7 +33,7 @@ def hunt(
         raise typer.BadParameter(f"no such kind: {unknown[0]}; there are {', '.join(sorted(ALL_KINDS))}")
     for number in range(runs):
         try:
-            outcome = by_chance(seed + number, kinds=kinds)
+            outcome = by_chance(seed + number, kinds=kinds, pauses=pauses)
         except Exception as error:
             typer.echo(f"seed {seed + number}\nan error {type(error).__name__}: {error}")
             raise

@@ -88,6 +88,8 @@ class Chance:
     kinds: frozenset[str]
     done: list[str] = field(default_factory=list)
     """The disturbances so far, in order, as text."""
+    decided: list[str] = field(default_factory=list)
+    """The pauses and resumptions so far, which do not count."""
     _is_tight: bool = False
 
     def __call__(self, process: Process, step: Step) -> Fate | None:
@@ -128,6 +130,19 @@ class Chance:
         if kind in self._of_the_world:
             self._of_the_world[kind]()
         world.touch()
+
+    def decide(self) -> None:
+        """Pause a target, for good or for a while, or resume it."""
+        world, choose = self.world, self.world.random
+        topic, now_ms = choose.choice(world.shape.targets)[0], world.clock.now_ms()
+        if world.pausing.is_paused(topic, now_ms):
+            world.resume(topic)
+            what = "is resumed"
+        else:
+            for_ms = choose.choice((None, None, choose.randint(200, 5_000)))
+            world.pause(topic, None if for_ms is None else now_ms + for_ms)
+            what = "is paused" if for_ms is None else f"is paused for {for_ms} ms"
+        self.decided.append(f"{world.clock.monotonic_ms()}: {topic} {what}")
 
     def _make_anew(self) -> None:
         """Delete the intake and create it again while the service is down, and then adopt it as an operator would."""

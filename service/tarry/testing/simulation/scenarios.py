@@ -146,6 +146,7 @@ def by_chance(
     names: float = 0.0,
     schedules: float = 0.0,
     expiring: float = 0.0,
+    pauses: bool = False,
 ) -> RunOutcome:
     """Run a random scenario. The seed determines the world, the load, and up to eight disturbances.
 
@@ -155,15 +156,15 @@ def by_chance(
         names: the share of messages with a name, if the intake has no fixed delay.
         schedules: the share of messages that are schedules, if the intake has no fixed delay.
         expiring: the share of messages that expire, in the same case; half as many have a window.
+        pauses: whether targets are paused and resumed at random, beside the disturbances.
     """
     choose = random.Random(seed)
     shape = _shape_by_chance(choose, seed)
-    if names and shape.fixed_delay_ms is None:
-        shape = replace(shape, names=names)
-    if schedules and shape.fixed_delay_ms is None:
-        shape = replace(shape, schedules=schedules)
-    if expiring and shape.fixed_delay_ms is None:
-        shape = replace(shape, expiring=expiring, windows=expiring / 2)
+    if shape.fixed_delay_ms is None:
+        shape = replace(shape, names=names, schedules=schedules, expiring=expiring, windows=expiring / 2)
+    if pauses and not shape.journal_fetch_ms:
+        # As with targets that are away, below: no order is promised if clocks step, and take-overs must not be long.
+        shape, kinds = replace(shape, pauses=True), kinds - CLOCKS
     is_long, is_fixed = shape.journal_fetch_ms > 0, shape.fixed_delay_ms is not None
     world = World(seed, shape)
     if not kinds.isdisjoint(CLOCKS) and "away" in kinds:
@@ -183,9 +184,11 @@ def by_chance(
             world.send(choose.randint(1, 6))
         if is_fixed and choose.random() < 0.004:
             world.leader_behind_ms = choose.choice((0, 30, 900, 3_000))
+        if shape.pauses and choose.random() < 0.01:
+            chance.decide()
         world.round()
         chance.round()
-    return RunOutcome(seed, shape, chance.done, world.settle(), world.trace())
+    return RunOutcome(seed, shape, [*chance.done, *chance.decided], world.settle(), world.trace())
 
 
 def serving(world: World) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from confluent_kafka import Consumer, Message, TopicPartition
 
@@ -58,6 +58,7 @@ from tarry.testing.simulation.known import Known
 from tarry.testing.simulation.limits import Limits, drawn, expiry
 from tarry.testing.simulation.naming import SentNamed
 from tarry.testing.simulation.oracle import Seen, check, check_log_order
+from tarry.testing.simulation.pausing import PausedTarget, PausedTargets
 from tarry.testing.simulation.process import Crash, Disturbance, Process, Role
 from tarry.testing.simulation.repeating import Occurred, Repeating, SentRepeating
 from tarry.testing.simulation.sent import Sent, SentCancel, SentPurge
@@ -207,10 +208,11 @@ class World:
         disturb: called at every step of every process.
     """
 
+    group: Final = GROUP
+
     def __init__(self, seed: int, shape: Shape | None = None, disturb: Disturbance = nothing) -> None:
         self.seed = seed
         self.shape = shape = shape or Shape()
-        self.group = GROUP
         self.disturb = disturb
         self.random = random.Random(seed)
         self.clock = ManualClock()
@@ -261,6 +263,7 @@ class World:
         self._narrowed: set[str] = set()
         self._last_due_ms: dict[Place, int] = {}
         self._build()
+        self.pausing = PausedTargets(INTAKE, GROUP, shape.partitions, self.broker)
         self._process = partial(Process, self._role(), disturb=self._step, on_event=self._note)
         self.processes = [self._new(f"p{number}") for number in range(shape.processes)]
         self._reader = self._read()
@@ -582,6 +585,7 @@ class World:
         self.touch()
         for topic in sorted(self.away):
             self.bring_back(topic)
+        self._resume_all()
         self._restart_stopped_processes()
         self.run_until(lambda: not (self._waiting or self._restarts) and self._all_purged(), SETTLE_MS)
         self._end_schedules()
@@ -603,6 +607,8 @@ class World:
             report.add(kind, fault)
         if self.shape.fixed_delay_ms is not None:
             check_log_order(report, self.sent, delivered, dict(self.shape.targets), self._repeated)
+        if paused := self._delivered_while_paused():
+            report.faults["while paused"] = paused
         if left := self._left_behind():
             report.faults["left behind"] = left
         if self._stuck:
@@ -611,6 +617,16 @@ class World:
         if refused:
             report.faults["refused"] = refused
         return report
+
+    def _resume_all(self) -> None:
+        """Resume all targets; without pauses there is no log of them."""
+        for topic, _ in self.shape.targets if self.shape.pauses else ():
+            self.resume(topic)
+
+    def _delivered_while_paused(self) -> list[str]:
+        delivered = [(one.place, one.offset, one.stamp_ms) for one in self._seen["delivered"]]
+        occurred = [(one.place, one.offset, one.stamp_ms) for one in self.repeating.occurred]
+        return list(self.pausing.faults([*delivered, *occurred]))
 
     def _all_purged(self) -> bool:
         """Whether all purges have an answer."""
@@ -713,6 +729,20 @@ class World:
         """Bring a target online again."""
         self.away.discard(topic)
         self.broker.bring_back(topic)
+        self.touch()
+
+    def pause(self, topic: str, until_ms: int | None = None) -> PausedTarget:
+        """Pause a target that is not paused.
+
+        Args:
+            topic: the target.
+            until_ms: when the pause ends by itself, wall time; None: never.
+        """
+        return self.pausing.pause(topic, dict(self.shape.targets)[topic], self.clock.now_ms(), until_ms)
+
+    def resume(self, topic: str) -> None:
+        """Resume a target; nothing is wrong if it is not paused."""
+        self.pausing.resume(topic, self.clock.now_ms())
         self.touch()
 
     def own_logs(self) -> list[tuple[Place, Place]]:
@@ -883,6 +913,7 @@ class World:
                 self.touch()
 
     def _step(self, process: Process, step: Step) -> Fate | None:
+        self.pausing.look()
         return self.disturb(process, step)
 
     # -- observations -----------------------------------------------------------------------------------------------
@@ -936,6 +967,7 @@ class World:
         """Read the newly visible records, and record overdue messages; return whether there were records."""
         wall_ms, now_ms = self.clock.now_ms(), self.clock.monotonic_ms()
         self._latest_ms = max(self._latest_ms, wall_ms)
+        self.pausing.look()
         records = self._reader.consume(1_000, 0)
         for record in records:
             if record.error() is not None:
@@ -1004,7 +1036,9 @@ class World:
         for waiting in self._waiting.values():
             message = waiting.message
             is_early = message.due_ms > wall_ms
-            if is_early or waiting.has_stub or message.target in self.away or self._is_held(message.place):
+            is_paused = bool(message.target) and self.pausing.is_paused(message.target or "", wall_ms)
+            is_away = is_paused or message.target in self.away
+            if is_early or waiting.has_stub or is_away or self._is_held(message.place):
                 waiting.due_since_ms = None
             elif waiting.due_since_ms is None:
                 waiting.due_since_ms = now_ms

@@ -1,0 +1,380 @@
+"""Pauses, on the fake cluster: what becomes of them if their log is missing, away, made again, or not allowed."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from functools import partial
+
+import pytest
+
+from tarry.core.progress.checkpoint import Geometry
+from tarry.core.request.intake_policy import IntakePolicy
+from tarry.core.request.pause import Pause
+from tarry.core.request.reader import RequestReader
+from tarry.errors import RetriableError, UsageError
+from tarry.kafka.birth import Birth
+from tarry.kafka.control import Control, Unconfirmed
+from tarry.kafka.intake_topics import make_or_check, make_or_check_control
+from tarry.kafka.settings import Cluster
+from tarry.kafka.topics import TopicAdmin
+from tarry.service.metrics.families import PAUSED, PAUSED_TARGETS
+from tarry.service.metrics.tally import Tally
+from tarry.service.worker import Plan, Worker
+from tarry.service.worker.pausing import LOOK_EVERY_MS, PATIENCE_MS
+from tarry.service.worker.plan import IntakePlan
+from tarry.testing import FakeBroker, FakeService, ManualClock
+
+GEOMETRY = Geometry(20_000, 10, 0)
+WITHIN_TURNS = 3_000
+
+
+class Service:
+    """Two intakes of one partition each, two targets, and one worker at a time."""
+
+    def __init__(self, *, with_control: bool = True) -> None:
+        self.clock = ManualClock()
+        self.broker = FakeBroker(self.clock, seed=1, latency_ms=(0, 2))
+        self.events: list[tuple[str, dict[str, object]]] = []
+        self.tally = Tally()
+        self._lives = 0
+        cluster = Cluster("fake", {}, self.broker.clients("setup"))
+        self.admin = TopicAdmin(cluster.clients.admin(cluster.admin()))
+        for intake in ("in", "by"):
+            admin = cluster.clients.admin(cluster.admin())
+            give = partial(Birth(cluster, admin, "group", self.clock).give, intake, 1, GEOMETRY)
+            make_or_check(self.admin, intake, 1, 1, GEOMETRY, fixed_delay=False, before_intake=give)
+            if with_control:
+                make_or_check_control(self.admin, intake, 1)
+        for target in ("out", "more"):
+            self.broker.make_topic(target)
+        self.control = Control(Cluster("fake", {}, self.broker.clients("people")), "group", self.clock)
+        self.sent = 0
+        self.worker = self.start()
+
+    def start(self) -> Worker:
+        self._lives += 1
+        cluster = Cluster("fake", {}, self.broker.clients(f"life-{self._lives}"))
+        intakes = {
+            name: IntakePlan(RequestReader(IntakePolicy(name)), False, GEOMETRY, 3_600_000) for name in ("in", "by")
+        }
+        plan = Plan(
+            cluster=cluster,
+            group="group",
+            member=cluster.member("group", "classic", None),
+            name=f"group.life-{self._lives}",
+            intakes=intakes,
+            tick_ms=1,
+            wheel_size=64,
+            memory_budget_bytes=1 << 30,
+            interval_ms=5,
+            most=100,
+        )
+        self.worker = Worker(
+            plan,
+            self.clock,
+            lambda: False,
+            lambda event, **fields: self.events.append((event, fields)),
+            self.tally,
+        )
+        return self.worker
+
+    def crash_and_start(self) -> None:
+        self.broker.kill(f"life-{self._lives}")
+        self.events.clear()
+        self.start()
+
+    def until(self, condition: Callable[[], object], within_ms: int = 60_000) -> None:
+        ends_ms = self.clock.monotonic_ms() + within_ms
+        while not condition():
+            assert self.clock.monotonic_ms() < ends_ms, self.events[-20:]
+            self.worker.turn()
+            self.clock.advance(1)
+
+    def run(self, for_ms: int) -> None:
+        ends_ms = self.clock.monotonic_ms() + for_ms
+        self.until(lambda: self.clock.monotonic_ms() >= ends_ms, for_ms + 1_000)
+
+    def serve(self) -> None:
+        self.until(lambda: self.said("serving"))
+
+    def said(self, event: str) -> list[dict[str, object]]:
+        return [fields for name, fields in self.events if name == event]
+
+    def pause(self, target: str = "out", intake: str = "in", until_ms: int | None = None) -> int:
+        pause = Pause(target, paused=True, reason="r", who="w", at_ms=self.clock.now_ms(), until_ms=until_ms)
+        return self.control.write(intake, pause)
+
+    def resume(self, target: str = "out", intake: str = "in") -> int:
+        return self.control.write(intake, Pause(target, paused=False, reason="", who="w", at_ms=self.clock.now_ms()))
+
+    def confirmed(self, offset: int, intake: str = "in") -> bool:
+        return not self.control.unconfirmed(intake, offset)
+
+    def wait_confirmed(self, offset: int, intake: str = "in") -> None:
+        # Asking takes time, in which the worker does not turn: so not at each turn.
+        for _ in range(100):
+            self.run(100)
+            if self.confirmed(offset, intake):
+                return
+        raise AssertionError(self.events[-20:])
+
+    def send(self, target: str = "out", intake: str = "in") -> None:
+        self.sent += 1
+        headers: list[tuple[str, bytes | None]] = [("tarry-target", target.encode()), ("tarry-delay-ms", b"0")]
+        self.broker.append(intake, b"k", b"%d" % self.sent, headers, 0)
+
+    def delivered(self, target: str = "out") -> list[bytes | None]:
+        return [record.value for record in self.broker.records(target, 0)]
+
+    def wait_delivered(self, count: int, target: str = "out") -> None:
+        self.until(lambda: len(self.delivered(target)) >= count)
+        assert len(self.delivered(target)) == count
+
+
+def test_a_pause_is_of_one_intake_and_one_target_and_shows_in_the_metrics() -> None:
+    service = Service()
+    service.serve()
+    service.wait_confirmed(service.pause())
+    service.send()
+    service.send("more")
+    service.send("out", "by")
+    service.wait_delivered(1, "more")
+    service.wait_delivered(1)
+    service.run(5_000)
+    assert service.delivered() == [b"3"], "what came by the other intake"
+    gauges = service.tally.snapshot().gauges
+    assert gauges[PAUSED_TARGETS.name, "in"] == 1
+    assert gauges[PAUSED_TARGETS.name, "by"] == 0
+    assert gauges[PAUSED.name, "in", "out"] > 4
+    assert (PAUSED.name, "by", "out") not in gauges
+    [said] = service.said("target_paused")
+    assert (said["topic"], said["target"], said["reason"], said["who"], said["until"]) == ("in", "out", "r", "w", None)
+    service.wait_confirmed(service.resume())
+    service.wait_delivered(2)
+    service.run(1_500)
+    assert (PAUSED.name, "in", "out") not in service.tally.snapshot().gauges
+    assert len(service.said("target_resumed")) == 1
+    assert not service.said("target_away"), "it was not away"
+
+
+def test_a_target_that_is_away_and_paused_is_tried_when_it_is_resumed() -> None:
+    service = Service()
+    service.serve()
+    service.broker.take_away("out")
+    service.send()
+    service.until(lambda: service.said("target_away"))
+    service.wait_confirmed(service.pause())
+    service.broker.bring_back("out")
+    service.run(20_000)
+    assert service.delivered() == []
+    assert not service.said("target_back")
+    service.wait_confirmed(service.resume())
+    service.wait_delivered(1)
+
+
+def test_an_intake_without_the_log_is_served_and_obeys_once_it_is_there() -> None:
+    service = Service(with_control=False)
+    service.serve()
+    service.send()
+    service.wait_delivered(1)
+    assert {said["topic"] for said in service.said("pausing_not_possible")} == {"in", "by"}
+    with pytest.raises(UsageError, match=r"has no topic in\.control"):
+        service.pause()
+    service.run(3 * LOOK_EVERY_MS)
+    assert len(service.said("pausing_not_possible")) == 2, "it is said once"
+    make_or_check_control(service.admin, "in", 1)
+    offset = service.pause()
+    assert service.control.unconfirmed("in", offset) == [Unconfirmed(0, "group.life-1", is_too_old=True)]
+    service.run(LOOK_EVERY_MS)
+    service.wait_confirmed(offset)
+    service.send()
+    service.run(5_000)
+    assert len(service.delivered()) == 1
+
+
+def test_a_partition_that_nobody_has_served_is_not_confirmed() -> None:
+    service = Service()
+    assert service.control.unconfirmed("in", service.pause()) == [Unconfirmed(0, None, is_too_old=False)]
+    service.serve()
+    service.send()
+    service.run(5_000)
+    assert service.delivered() == []
+
+
+def test_a_restart_obeys_before_it_fires() -> None:
+    service = Service()
+    service.serve()
+    offset = service.pause()
+    service.wait_confirmed(offset)
+    service.crash_and_start()
+    service.send()
+    service.serve()
+    service.run(10_000)
+    assert service.delivered() == []
+    assert service.confirmed(offset)
+    service.wait_confirmed(service.resume())
+    service.wait_delivered(1)
+
+
+def test_a_released_partition_counts_as_confirmed_and_its_next_owner_obeys() -> None:
+    service = Service()
+    service.serve()
+    service.wait_confirmed(service.resume())
+    service.worker.hand_over()
+    service.worker.close()
+    assert service.confirmed(service.pause())
+    service.send()
+    service.start()
+    service.run(20_000)
+    assert len(service.said("serving")) == 2
+    assert service.delivered() == []
+
+
+@pytest.mark.parametrize("was_obeyed", [True, False])
+def test_a_log_without_a_leader_holds_up_a_take_over_only_if_a_pause_may_have_been_confirmed(
+    *, was_obeyed: bool
+) -> None:
+    service = Service(with_control=was_obeyed)
+    service.serve()
+    if was_obeyed:
+        service.wait_confirmed(service.pause())
+    else:
+        make_or_check_control(service.admin, "in", 1)
+    service.broker.take_away("in.control")
+    service.crash_and_start()
+    service.send()
+    service.until(lambda: service.said("taken_over"))
+    if not was_obeyed:
+        service.wait_delivered(1)
+        return
+    service.run(3 * PATIENCE_MS)
+    assert not service.said("serving")
+    service.broker.bring_back("in.control")
+    service.serve()
+    service.run(5_000)
+    assert service.delivered() == []
+    service.wait_confirmed(service.resume())
+    service.wait_delivered(1)
+
+
+def test_what_is_known_stays_in_force_while_the_log_is_away() -> None:
+    service = Service()
+    service.serve()
+    service.wait_confirmed(service.pause())
+    service.broker.take_away("in.control")
+    service.send()
+    service.run(3 * LOOK_EVERY_MS)
+    assert service.delivered() == []
+    with pytest.raises(RetriableError):
+        service.resume()
+    service.broker.bring_back("in.control")
+    service.wait_confirmed(service.resume())
+    service.wait_delivered(1)
+
+
+@pytest.mark.parametrize("was_obeyed", [True, False])
+def test_a_log_that_must_not_be_read_holds_up_a_take_over_only_if_a_pause_may_have_been_confirmed(
+    *, was_obeyed: bool
+) -> None:
+    service = Service(with_control=was_obeyed)
+    service.serve()
+    if was_obeyed:
+        service.wait_confirmed(service.pause())
+    else:
+        make_or_check_control(service.admin, "in", 1)
+    service.broker.deny("in.control")
+    service.crash_and_start()
+    service.send()
+    service.until(lambda: service.said("pausing_not_possible"))
+    if not was_obeyed:
+        service.wait_delivered(1)
+        return
+    service.run(3 * PATIENCE_MS)
+    assert not service.said("serving")
+    assert service.said("pausing_not_possible")[0]["waiting"] == 1
+    service.broker.deny("in.control", denied=False)
+    service.serve()
+    service.run(2_000)
+    assert service.delivered() == []
+
+
+def test_a_log_that_was_made_again_is_read_anew_and_its_predecessor_confirms_nothing() -> None:
+    service = Service()
+    service.serve()
+    for _ in range(5):
+        service.pause()
+    service.wait_confirmed(service.pause())
+    service.broker.delete_topic("in.control")
+    service.run(2 * LOOK_EVERY_MS)
+    service.send()
+    service.run(2_000)
+    assert service.delivered() == [], "what is known stays in force"
+    make_or_check_control(service.admin, "in", 1)
+    offset = service.pause("more")
+    assert offset == 0
+    assert not service.confirmed(offset), "the offsets of the former log do not count"
+    service.run(2 * LOOK_EVERY_MS)
+    service.wait_confirmed(offset)
+    service.wait_delivered(1)
+    service.send("more")
+    service.run(2_000)
+    assert service.delivered("more") == []
+
+
+def test_a_log_that_was_deleted_holds_up_a_take_over_for_some_seconds_only() -> None:
+    service = Service()
+    service.serve()
+    service.wait_confirmed(service.pause())
+    service.broker.delete_topic("in.control")
+    service.crash_and_start()
+    service.send()
+    service.until(lambda: service.said("taken_over"))
+    service.run(PATIENCE_MS // 2)
+    assert service.delivered() == []
+    service.serve()
+    service.wait_delivered(1)
+    assert service.said("pausing_not_possible")
+
+
+def test_a_log_that_has_lost_its_end_is_believed_after_some_seconds() -> None:
+    service = Service()
+    service.serve()
+    service.wait_confirmed(service.pause("more"))
+    service.wait_confirmed(service.pause())
+    service.broker.truncate("in.control", 1)
+    service.crash_and_start()
+    service.send()
+    service.send("more")
+    service.until(lambda: service.said("taken_over"))
+    service.run(PATIENCE_MS // 2)
+    assert service.delivered() == []
+    service.until(lambda: service.said("pauses_lost"))
+    service.wait_delivered(1)
+    assert service.delivered("more") == []
+    service.wait_confirmed(service.pause())
+
+
+def test_a_pause_ends_by_the_clock_of_the_owner() -> None:
+    service = Service()
+    service.serve()
+    until_ms = service.clock.now_ms() + 20_000
+    service.wait_confirmed(service.pause(until_ms=until_ms))
+    service.send()
+    service.until(service.delivered, within_ms=30_000)
+    assert service.clock.now_ms() >= until_ms
+    assert len(service.said("target_resumed")) == 1
+
+
+def test_a_target_can_be_paused_on_the_fake_service() -> None:
+    fake = FakeService()
+    fake.make_topic("out")
+    fake.pause("out", until=datetime.fromtimestamp(fake.clock.now_ms() / 1_000, UTC) + timedelta(hours=2))
+    fake.send("out", b"1", delay=timedelta(minutes=1))
+    fake.clock.advance(3_600_000)
+    assert fake.delivered("out") == []
+    fake.resume("out")
+    fake.clock.advance(1_000)
+    assert [record.value for record in fake.delivered("out")] == [b"1"]
+    fake.pause("out", until=datetime.fromtimestamp(fake.clock.now_ms() / 1_000, UTC) + timedelta(hours=2))
+    fake.send("out", b"2", delay=timedelta(minutes=1))
+    fake.clock.advance(2 * 3_600_000 + 60_000)
+    assert [record.value for record in fake.delivered("out")] == [b"1", b"2"]
