@@ -56,6 +56,9 @@ GC_THRESHOLDS = (50_000, 20, 1_000_000)
 Held messages live long and are in no reference cycles.
 """
 
+FIGURES_EVERY_MS = 5_000
+"""How often owners publish figures while something happens."""
+
 Log = Callable[..., None]
 
 
@@ -224,6 +227,7 @@ def plan_of(
         memory_budget_bytes=service.memory_budget_bytes,
         interval_ms=service.transaction_interval_ms,
         most=service.transaction_max_messages,
+        figures_every_ms=FIGURES_EVERY_MS,
     )
 
 

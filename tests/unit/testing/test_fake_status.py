@@ -7,7 +7,7 @@ from functools import partial
 from tarry.core.progress.checkpoint import Geometry
 from tarry.core.request.intake_policy import IntakePolicy
 from tarry.core.request.reader import RequestReader
-from tarry.core.request.status import parsed_status
+from tarry.core.request.status import Status, parsed_status
 from tarry.kafka.birth import Birth
 from tarry.kafka.broker_time import KEY as CLOCK
 from tarry.kafka.intake_topics import make_or_check, make_or_check_status
@@ -50,7 +50,7 @@ class Service:
     def make_status(self) -> list[str]:
         return make_or_check_status(TopicAdmin(self.admin), "in", 1)
 
-    def worker(self, name: str, *targets: str) -> Worker:
+    def worker(self, name: str, *targets: str, figures_every_ms: int = 0) -> Worker:
         cluster = Cluster("fake", {}, self.broker.clients(name))
         plan = Plan(
             cluster=cluster,
@@ -63,6 +63,7 @@ class Service:
             memory_budget_bytes=1 << 30,
             interval_ms=5,
             most=100,
+            figures_every_ms=figures_every_ms,
         )
         return Worker(plan, self.clock, lambda: False, lambda event, **fields: self.events.append((event, fields)))
 
@@ -134,3 +135,61 @@ def test_readers_ignore_a_record_that_is_no_status() -> None:
     stray = json.dumps({**json.loads(first.value()), "partition": PARTITIONS}).encode()
     service.broker.append("in.status", b"%d" % PARTITIONS, stray, [], 0)
     assert sorted(service.told()) == list(range(PARTITIONS))
+
+
+def published(service: Service) -> list[Status]:
+    records = service.broker.records("in.status", 0)
+    return [parsed_status(record.value) for record in records if record.value is not None and record.key != CLOCK]
+
+
+def test_figures_are_published_while_something_happens_and_seldom_while_nothing_does() -> None:
+    service = Service()
+    worker = service.worker("a", "out", figures_every_ms=5_000)
+    headers: list[tuple[str, bytes | None]] = [("tarry-target", b"out"), ("tarry-delay-ms", b"0")]
+    service.turn(worker, until=lambda: len(service.told()) == PARTITIONS)
+    for _ in range(20):
+        service.broker.append("in", b"k", b"v", headers, 1)
+    service.turn(worker, until=lambda: len(service.broker.records("out", 0)) == 20)
+
+    def run(for_ms: int) -> list[Status]:
+        before, ends_ms = len(published(service)), service.clock.monotonic_ms() + for_ms
+        while service.clock.monotonic_ms() < ends_ms:
+            service.clock.advance(10)
+            worker.turn()
+        return published(service)[before:]
+
+    latest = run(6_000)[-PARTITIONS:]
+    assert sorted(status.partition for status in latest) == list(range(PARTITIONS))
+    by_partition = {status.partition: status.figures for status in latest}
+    figures = by_partition[1]
+    assert figures is not None
+    assert (figures.held, figures.parked, figures.paused) == (0, (), ())
+    assert figures.process.delivered == 20
+    assert figures.process.takeovers == PARTITIONS
+    assert figures.process.resident_bytes > 1 << 20
+    [delivered] = figures.process.targets
+    assert (delivered.target, delivered.messages) == ("out", 20)
+    assert 0 <= delivered.p50_ms <= delivered.p99_ms <= delivered.worst_ms < 10_000
+    assert service.clock.now_ms() - figures.at_ms < 15_000
+
+    assert len(run(120_000)) <= 6 * PARTITIONS, "it is idle"
+    service.broker.take_away("out")
+    for _ in range(3):
+        service.broker.append("in", b"k", b"v", headers, 1)
+    latest = run(20_000)[-PARTITIONS:]
+    [parked] = [one for status in latest if status.figures is not None for one in status.figures.parked]
+    assert (parked.target, parked.messages) == ("out", 3)
+    assert parked.since_ms <= service.clock.now_ms()
+    first = {status.partition: status.at_ms for status in published(service)[:PARTITIONS]}
+    assert {status.partition: status.at_ms for status in latest} == first, "since when they are ours"
+
+
+def test_figures_that_cannot_be_published_are_tried_again_later() -> None:
+    service = Service(with_status=False)
+    worker = service.worker("a", "out", figures_every_ms=5_000)
+    service.turn(worker, until=lambda: service.count("status_not_published") == 1)
+    service.make_status()
+    for _ in range(2 * AGAIN_MS // 100):
+        service.clock.advance(100)
+        worker.turn()
+    assert any(status.figures is not None for status in published(service))

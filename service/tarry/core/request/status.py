@@ -2,13 +2,15 @@
 
 Key: the partition's number, in decimal. Value: JSON with the fields below; a reader ignores unknown fields and does not
 read a record with a higher `v`. The last record of a key counts: each owner writes one when it has taken the partition
-over. So while a change of the configuration is rolled out, the partitions of an intake have different statuses.
+over, and again from time to time with the present figures (`figures`). So while a change of the configuration is rolled
+out, the partitions of an intake have different statuses.
 """
 
 import json
 from dataclasses import dataclass
 from typing import Any, Final
 
+from tarry.core.request.figures import Figures, read_figures
 from tarry.core.request.intake_policy import IntakePolicy
 from tarry.units import format_instant
 
@@ -24,12 +26,14 @@ class Status:
         policy: what its owner accepts.
         owner: the name of the owner's process, which is the first part of its transactional ids.
         at_ms: when the owner took the partition over, epoch milliseconds.
+        figures: how the partition and its owner do; None: not published.
     """
 
     partition: int
     policy: IntakePolicy
     owner: str
     at_ms: int
+    figures: Figures | None = None
 
     def key(self) -> bytes:
         """Return the record's key."""
@@ -38,7 +42,7 @@ class Status:
     def value(self) -> bytes:
         """Return the record's value."""
         policy = self.policy
-        fields = {
+        fields: dict[str, Any] = {
             "v": VERSION,
             "intake": policy.topic,
             "partition": self.partition,
@@ -53,6 +57,8 @@ class Status:
             "same_key": policy.same_key,
             "intakes": sorted(policy.intakes),
         }
+        if self.figures is not None:
+            fields["figures"] = self.figures.fields()
         return json.dumps(fields).encode()
 
 
@@ -77,7 +83,8 @@ def parsed_status(value: bytes) -> Status:
             dialect=found["dialect"],
             same_key=found.get("same_key"),  # an earlier service did not write it
         )
-        status = Status(int(found["partition"]), policy, str(found["owner"]), int(found["at_ms"]))
+        figures = read_figures(found.get("figures"))
+        status = Status(int(found["partition"]), policy, str(found["owner"]), int(found["at_ms"]), figures)
         format_instant(status.at_ms)
     except (KeyError, TypeError, RecursionError, AttributeError) as error:
         raise ValueError(f"not a status: {error!r}") from error

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from tarry.clock import Clock
 from tarry.service.metrics.tally import Tally
+from tarry.service.worker.deliveries import Deliveries
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,11 +16,13 @@ class Context:
         clock: wall and monotonic time.
         on_event: takes an event's name and fields, for the log.
         tally: counts metrics.
+        deliveries: counts deliveries by target.
     """
 
     clock: Clock
     on_event: Callable[..., None]
     tally: Tally = field(default_factory=Tally)
+    deliveries: Deliveries = field(default_factory=Deliveries)
 
     def warn(self, reason: str) -> None:
         """Log an error from which a client recovers by itself."""

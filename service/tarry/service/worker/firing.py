@@ -83,6 +83,7 @@ class Firing:
         context: Context,
     ) -> None:
         self._tally = context.tally
+        self._deliveries = context.deliveries
         self._transactor = producer.transactor
         self._membership = producer.membership
         self._clock = context.clock
@@ -172,7 +173,9 @@ class Firing:
             self._bound.grow(size_of(fired))
         for state, batch in fired:
             state.confirm(batch)
-        count_fired(self._tally, fired, self._clock.now_ms(), self._clock.monotonic_ms() - began_ms)
+        committed_ms = self._clock.now_ms()
+        count_fired(self._tally, fired, committed_ms, self._clock.monotonic_ms() - began_ms)
+        self._deliveries.note(fired, committed_ms)
         return sum(len(batch) for _, batch in fired)
 
     def commit_rest(

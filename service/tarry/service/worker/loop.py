@@ -118,7 +118,7 @@ class Worker:
             self._context.on_event(
                 "serving", partitions=[f"{topic}/{partition}" for topic, partition in sorted(owned.states)]
             )
-        parts.publishing.turn(owned.states)
+        parts.publishing.turn(self.look)
         self._health.turn(self.look)
 
     def _fill(self) -> None:

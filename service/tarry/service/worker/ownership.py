@@ -107,7 +107,7 @@ class Ownership:
     def view(self) -> View:
         """Return the state of our partitions, for the health report."""
         joined = self._member.phase is MemberPhase.MEMBER or self._connections.membership.joined
-        return View(joined, len(self._unserved), self.states, self._aside)
+        return View(joined, len(self._unserved), self.states, self._aside, self._lives.having(Phase.STANDING_BY))
 
     def turn(self) -> None:
         """Serve the group's callbacks, and take over the partitions that wait for it.

@@ -145,6 +145,7 @@ class Parking(SideTransactions[_Attempt]):
         self._most = most
         self._letters = letters
         self._composer = Composer(producer.transactor, letters.take, self._blame, self._fail)
+        self._deliveries = context.deliveries
         self._paused = paused
         self._held: set[str] = set()
         """The targets with messages that are parked because of a pause."""
@@ -364,7 +365,9 @@ class Parking(SideTransactions[_Attempt]):
             state.confirm_parked(batch)
             for dead in batch.dead:
                 self._verdicts.pop((state.place, dead.sequence), None)
-        count_delivered(self._tally, attempt.batches, self._clock.now_ms())
+        committed_ms = self._clock.now_ms()
+        count_delivered(self._tally, attempt.batches, committed_ms)
+        self._deliveries.note(attempt.batches, committed_ms)
         if attempt.is_purge:
             self._purges.bound.grow(size_of(attempt.batches))
             for state, batch in attempt.batches:

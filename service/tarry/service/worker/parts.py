@@ -11,6 +11,7 @@ from tarry.service.worker.context import Context
 from tarry.service.worker.draining import Draining
 from tarry.service.worker.filing import Filer
 from tarry.service.worker.firing import Firing
+from tarry.service.worker.gathering import Gathering
 from tarry.service.worker.letters import LetterWriter
 from tarry.service.worker.maintenance import Maintenance
 from tarry.service.worker.parked_reading import ParkedReading
@@ -44,7 +45,7 @@ class Parts:
         parking: delivers the messages of targets that are set apart.
         letters: writes large dead letters.
         maintenance: copies checkpoints and trims logs.
-        publishing: publishes what the intakes accept.
+        publishing: publishes what the intakes accept, and how their partitions do.
     """
 
     reading: Reading
@@ -123,5 +124,6 @@ def make_parts(plan: Plan, connections: Connections, clock: SteadyClock, context
     reading = Reading(connections.reader, plan.intakes, budget_bytes, plan.most_to_file, pausing, clock, context)
     second_reading = SecondReading(lambda: new_reader(DRAIN_QUEUE_KBYTES), plan.most_to_file, budget_bytes, context)
     policies = {topic: intake.reader.policy for topic, intake in plan.intakes.items()}
-    publishing = Publishing(plan.cluster, plan.name, policies, context)
+    gathering = Gathering(clock, pausing.pauses, context)
+    publishing = Publishing(plan.cluster, plan.name, policies, gathering, plan.figures_every_ms, context)
     return Parts(reading, pausing, second_reading, draining, firing, filer, parking, letters, maintenance, publishing)

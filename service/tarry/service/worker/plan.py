@@ -68,6 +68,7 @@ class Plan:
         idle_wait_ms: the longest that the loop waits for a record while it has nothing else to do: so long may news of
             the group wait, and a signal.
         obeys_pauses: whether it reads which targets are paused.
+        figures_every_ms: how often it publishes figures while something happens; 0: never.
     """
 
     cluster: Cluster
@@ -86,3 +87,4 @@ class Plan:
     park_after_ms: int = PARK_AFTER_MS
     idle_wait_ms: int = 100
     obeys_pauses: bool = True
+    figures_every_ms: int = 0

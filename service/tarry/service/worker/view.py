@@ -1,6 +1,6 @@
 """The present state of a process's partitions, for the health report."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from tarry.core.partition import PartitionState
@@ -17,12 +17,14 @@ class View:
         waiting: how many partitions wait to be taken over.
         states: the partitions that are taken over.
         aside: the partitions that cannot be served now.
+        standing: the partitions that stand by.
     """
 
     joined: bool
     waiting: int
     states: Mapping[Place, PartitionState]
     aside: Aside
+    standing: Collection[Place] = ()
 
     @property
     def replaying(self) -> int:
