@@ -10,7 +10,7 @@ import random
 import signal
 import tomllib
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,7 +21,9 @@ from confluent_kafka.admin._acl import AclOperation
 
 from tarry.clock import SystemClock
 from tarry.config import Config
+from tarry.core.request.pause import Pause
 from tarry.devbroker import EmbeddedBroker
+from tarry.kafka.control import Control
 from tarry.testing.serve import Serve, ServeConfig
 from tests.support.brokers import wait_until
 from tests.support.buckets import QUICK_WHEEL
@@ -176,6 +178,18 @@ def test_a_target_that_may_not_be_written_to(watched: Watched) -> None:
     deny(stage.admin, stage.target, AclOperation.WRITE)
     stage.send(b"v")
     watched.wait_for("TarryTargetAway")
+
+
+def test_a_target_that_was_paused_the_day_before_yesterday(watched: Watched) -> None:
+    watched.start()
+    stage, clock = watched.stage, SystemClock()
+    stage.make_topic(stage.target)
+    at_ms = clock.now_ms() - 2 * 86_400_000
+    with closing(Control(stage.cluster, stage.group, clock)) as control:
+        control.write(stage.intake, Pause(stage.target, paused=True, reason="forgotten", who="nobody", at_ms=at_ms))
+    stage.send(b"v")
+    watched.wait_for("TarryPausedForLong")
+    assert "TarryTargetAway" not in watched.watch.firing(watched.job), "it is not away"
 
 
 def test_levels_that_may_not_be_trimmed(watched: Watched) -> None:

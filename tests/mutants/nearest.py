@@ -69,6 +69,9 @@ NEAREST: Final[dict[str, tuple[str, ...]]] = {
     "client/exclusive": ("unit/testing/test_fake_exclusive.py", "integration/test_exclusive_writer.py"),
     "kafka/takeover.py": (*_FAKE, *_SIMULATION),
     "service/worker": (*_FAKE, *_SIMULATION),
+    "service/worker/deliveries.py": ("unit/test_worker_deliveries.py",),
+    "service/worker/gathering.py": ("unit/testing/test_fake_status.py",),
+    "service/worker/pausing.py": ("unit/testing/test_fake_pausing.py", "simulation/test_pauses.py"),
 }
 """Tests below `tests`, by how a module's path below `service/tarry` begins."""
 

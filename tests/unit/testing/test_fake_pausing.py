@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from typing import Any
 
 import pytest
 
@@ -24,15 +25,18 @@ from tarry.service.worker.plan import IntakePlan
 from tarry.testing import FakeBroker, FakeService, ManualClock
 
 GEOMETRY = Geometry(20_000, 10, 0)
+HOUR_MS = 3_600_000
 WITHIN_TURNS = 3_000
 
 
 class Service:
     """Two intakes of one partition each, two targets, and one worker at a time."""
 
-    def __init__(self, *, with_control: bool = True) -> None:
+    def __init__(self, *, with_control: bool = True, is_fixed: bool = False) -> None:
+        self._is_fixed = is_fixed
+        self._geometry = Geometry(20_000, 10, 1) if is_fixed else GEOMETRY
         self.clock = ManualClock()
-        self.broker = FakeBroker(self.clock, seed=1, latency_ms=(0, 2))
+        self.broker = FakeBroker(self.clock, seed=1, latency_ms=(0, 2), fetch_most=20)
         self.events: list[tuple[str, dict[str, object]]] = []
         self.tally = Tally()
         self._lives = 0
@@ -40,8 +44,8 @@ class Service:
         self.admin = TopicAdmin(cluster.clients.admin(cluster.admin()))
         for intake in ("in", "by"):
             admin = cluster.clients.admin(cluster.admin())
-            give = partial(Birth(cluster, admin, "group", self.clock).give, intake, 1, GEOMETRY)
-            make_or_check(self.admin, intake, 1, 1, GEOMETRY, fixed_delay=False, before_intake=give)
+            give = partial(Birth(cluster, admin, "group", self.clock).give, intake, 1, self._geometry)
+            make_or_check(self.admin, intake, 1, 1, self._geometry, fixed_delay=is_fixed, before_intake=give)
             if with_control:
                 make_or_check_control(self.admin, intake, 1)
         for target in ("out", "more"):
@@ -53,8 +57,10 @@ class Service:
     def start(self) -> Worker:
         self._lives += 1
         cluster = Cluster("fake", {}, self.broker.clients(f"life-{self._lives}"))
+        fixed: dict[str, Any] = {"fixed_delay_ms": HOUR_MS, "fixed_target": "out"} if self._is_fixed else {}
         intakes = {
-            name: IntakePlan(RequestReader(IntakePolicy(name)), False, GEOMETRY, 3_600_000) for name in ("in", "by")
+            name: IntakePlan(RequestReader(IntakePolicy(name, **fixed)), self._is_fixed, self._geometry, HOUR_MS)
+            for name in ("in", "by")
         }
         plan = Plan(
             cluster=cluster,
@@ -67,6 +73,7 @@ class Service:
             memory_budget_bytes=1 << 30,
             interval_ms=5,
             most=100,
+            most_to_file=10 if self._is_fixed else 10_000,
         )
         self.worker = Worker(
             plan,
@@ -351,6 +358,22 @@ def test_a_log_that_has_lost_its_end_is_believed_after_some_seconds() -> None:
     service.wait_delivered(1)
     assert service.delivered("more") == []
     service.wait_confirmed(service.pause())
+
+
+def test_a_pause_is_obeyed_while_reading_waits_for_messages_to_be_filed() -> None:
+    service = Service(is_fixed=True)
+    service.serve()
+    service.broker.throttle(20)
+    for _ in range(300):
+        service.broker.append("in", b"k", b"v" * 100, None, 0)
+    service.run(2_000)
+    offset = service.pause()
+    service.until(lambda: service.said("target_paused"), within_ms=20_000)
+    [state] = [state for place, state in service.worker.look().states.items() if place[0] == "in"]
+    assert state.position < service.broker.end("in"), "it is far behind"
+    service.broker.throttle(None)
+    service.wait_confirmed(offset)
+    service.until(lambda: state.position == service.broker.end("in"))
 
 
 def test_a_pause_ends_by_the_clock_of_the_owner() -> None:
