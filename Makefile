@@ -29,7 +29,7 @@ LOCK    = $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all test-compiled cover mutants test-deploy check format soak bench wheel compiled manifests lock sbom audit brokers clean
+.PHONY: help setup demo browser test test-all test-compiled cover mutants test-deploy check format soak bench wheel compiled manifests lock sbom audit brokers clean
 
 help: ## print this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -46,17 +46,27 @@ $(READY): requirements.lock pyproject.toml
 demo: $(READY) ## run a broker, the service, a producer and a reader in one terminal; FOR=20s is the default
 	$(BIN)/tarry demo --for $(FOR)
 
-test: $(READY) ## run the test suite on a real broker, in 4 processes; another number: JOBS=2
+browser: ## install Chromium for the tests of the console, if there is no browser; needs root and apt-get
+	@for name in "$$CHROMIUM" chromium chromium-browser google-chrome google-chrome-stable; do \
+		if [ -n "$$name" ] && command -v "$$name" > /dev/null; then exit 0; fi; \
+	done; \
+	if [ "$$ALLOW_SKIP" = 1 ]; then echo "no browser: the tests of the console skip"; exit 0; fi; \
+	if [ "$$(id -u)" != 0 ] || ! command -v apt-get > /dev/null; then \
+		echo "no browser: install Chromium (or, as root: make browser), set CHROMIUM to the path of one, or ALLOW_SKIP=1"; exit 1; \
+	fi; \
+	apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends chromium > /dev/null
+
+test: $(READY) browser ## run the test suite on a real broker, in 4 processes; another number: JOBS=2
 	$(SUITE)
 
-test-all: $(READY) ## run all tests except soak and deploy: also the further cases and the tests that take minutes
+test-all: $(READY) browser ## run all tests except soak and deploy: also the further cases and the tests that take minutes
 	$(PYTEST) -m "not soak and not deploy"
 	$(MAKE) test-compiled
 
 test-compiled: compiled ## run unit, model and simulation tests on the compiled core
 	$(COMPILED_TESTS)
 
-cover: $(READY) ## run the test suite and measure which part of the code it executes
+cover: $(READY) browser ## run the test suite and measure which part of the code it executes
 	$(SUITE) --cov --cov-report=
 	@echo "covered: $$($(BIN)/coverage report --format=total) %; $(BIN)/coverage report says where"
 

@@ -6,6 +6,7 @@ pytest_plugins = [
     "tests.support.options",
     "tests.support.selection",
     "tests.support.brokers",
+    "tests.support.browser",
     "tests.support.docker",
     "tests.support.postgres",
     "tests.support.spark",

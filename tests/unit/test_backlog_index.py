@@ -7,7 +7,6 @@ from tarry.core.progress.index import IndexPart, IndexRun
 from tarry.core.progress.journal import DoneEntry, IndexEntry, ParkedEntry, ParkedRow
 from tarry.core.progress.journal_state import JournalState
 from tarry.core.progress.source import PARKED, Source
-from tarry.core.wheel.levels import Bucket
 from tarry.kafka.backlog import Backlog, Stretch
 from tarry.kafka.backlog_index import READ_OVER, DueRange, bucket_counts, parked_at_most, ranges_of
 
@@ -68,10 +67,10 @@ def test_a_bucket_is_listed_from_its_runs_and_from_what_the_index_does_not_tell_
     found = state((2, 100, 110, 10), (3, 200, 210, 10), (3, far, far + 9, 9), (2, far - 5, far, 0), end=3 * far)
     stretch = Stretch(1, 20, 100, 3 * far + 7)
     tail = (3 * far, 3 * far + 7)
-    assert ranges_of(stretch, found, Bucket(1, 20), 10) == [(100, 110), (far - 5, far), tail]
-    assert ranges_of(stretch, found, Bucket(1, 30), 10) == [(200, 210), (far - 5, far + 9), tail]
-    assert ranges_of(stretch, JournalState(), Bucket(1, 30), 10) == [(100, 3 * far + 7)]
-    assert ranges_of(stretch._replace(end=far), found, Bucket(1, 40), 10) == [(far - 5, far)]
+    assert ranges_of(stretch, found, {2}.__contains__) == [(100, 110), (far - 5, far), tail]
+    assert ranges_of(stretch, found, {3}.__contains__) == [(200, 210), (far - 5, far + 9), tail]
+    assert ranges_of(stretch, JournalState(), {3}.__contains__) == [(100, 3 * far + 7)]
+    assert ranges_of(stretch._replace(end=far), found, {4}.__contains__) == [(far - 5, far)]
 
 
 def test_parked_messages_count_by_the_journal_and_what_was_parked_since_by_offsets() -> None:

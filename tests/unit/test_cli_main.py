@@ -128,3 +128,11 @@ def test_only_an_option_that_the_command_has_is_missed(
     said = _default_address_hint(BrokerError("nobody answers"), words)
     assert said.startswith(" (no tarry.toml here")
     assert ("--bootstrap-servers" in said) == named
+
+
+@pytest.mark.parametrize("words", ["api token create", "api token revoke", "spark forecast"])
+def test_a_group_of_commands_has_them(words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main([*words.split(), "--help"])
+    assert ended.value.code == 0
+    assert f"Usage: tarry {words}" in capsys.readouterr().out

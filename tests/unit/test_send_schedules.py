@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from tarry.cli.repeating import begun, next_times, rule_fields, rule_text, times_after
 from tarry.cli.send import send
 from tarry.cli.send_file import MessageFile
 from tarry.client import DelayedMessage, DelayedProducer, RepeatedMessage, ScheduleReceipt
@@ -19,7 +18,9 @@ from tarry.client.record import to_schedule
 from tarry.core.request.intake_policy import IntakePolicy
 from tarry.core.request.reader import RequestReader
 from tarry.core.request.request import Request
+from tarry.core.request.schedule_times import next_times, rule_fields, rule_text, times_after
 from tarry.errors import HeaderError, UsageError
+from tarry.service.repeating import begun
 from tarry.testing import ManualClock
 from tarry.units import parse_instant_ms
 

@@ -29,6 +29,7 @@ NAMES: Final = (
     "topics",
     "check",
     "demo",
+    "api",
     "spark",
 )
 """The commands in the order of `--help`. Each is a module here, with a function of its name, or with a group `app`."""

@@ -14,11 +14,10 @@ from rich.progress import Progress
 
 from tarry.clock import SystemClock
 from tarry.config import Config, load
-from tarry.core.request.intake_policy import IntakePolicy
 from tarry.kafka.inspector import Inspector
 from tarry.kafka.settings import Cluster
-from tarry.service.app import cluster_of, policy_of
-from tarry.units import MAX_EPOCH_MS, format_instant
+from tarry.service.app import cluster_of
+from tarry.units import format_instant
 
 SHOWN_FROM = 20_000
 """Number of unread records from which the progress bar is shown. Fewer records are read too fast for a bar."""
@@ -56,14 +55,6 @@ def open_inspector(settings: Config, cluster: Cluster) -> Iterator[Inspector]:
     finally:
         bar.close()
         inspector.close()
-
-
-def policy(settings: Config, topic: str) -> IntakePolicy:
-    """Return the policy of an intake; for an intake that is not configured here, one that accepts any valid message."""
-    for intake in settings.intakes:
-        if intake.topic == topic:
-            return policy_of(settings, intake)
-    return IntakePolicy(topic, max_delay_ms=MAX_EPOCH_MS, tick_ms=settings.wheel.tick_ms)
 
 
 def instants(**moments: int | None) -> dict[str, Any]:

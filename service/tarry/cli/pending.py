@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from tarry.cli.inspect import configured, open_inspector, policy
+from tarry.cli.inspect import configured, open_inspector
 from tarry.cli.options import ConfigOption, JsonOption, ServersOption, value_of
 from tarry.cli.pending_rows import PendingRow, at_most, by_due_time, listed
 from tarry.clock import SystemClock
@@ -16,6 +16,7 @@ from tarry.config import Config
 from tarry.core.request.reader import RequestReader
 from tarry.kafka.backlog import Backlog
 from tarry.kafka.inspector import Inspector, Waiting
+from tarry.service.app import policy_at
 from tarry.units import parse_instant_ms, shown
 
 LEAST_EPOCH_MS = 10**12
@@ -96,7 +97,7 @@ def say_unserved(topic: str, group: str, backlogs: Sequence[Backlog]) -> None:
 
 
 def _all(inspector: Inspector, settings: Config, backlogs: Sequence[Backlog]) -> Iterator[Waiting]:
-    requests = RequestReader(policy(settings, backlogs[0].place[0]))
+    requests = RequestReader(policy_at(settings, backlogs[0].place[0]))
     states = inspector.journals(backlogs)
     yield from inspector.in_intake(backlogs, requests, states)
     yield from inspector.in_levels(backlogs, states)
@@ -105,7 +106,7 @@ def _all(inspector: Inspector, settings: Config, backlogs: Sequence[Backlog]) ->
 
 def _of_time(inspector: Inspector, settings: Config, backlogs: Sequence[Backlog], at_ms: int) -> Iterator[Waiting]:
     """Return the messages in the buckets that cover a time, and those in memory or parked that are due in its width."""
-    requests = RequestReader(policy(settings, backlogs[0].place[0]))
+    requests = RequestReader(policy_at(settings, backlogs[0].place[0]))
     states = inspector.journals(backlogs)
     width_ms = settings.overflow.width_ms
     for found in inspector.in_intake(backlogs, requests, states):

@@ -7,22 +7,23 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tarry.cli.inspect import configured, instants, open_inspector, policy
+from tarry.cli.inspect import configured, instants, open_inspector
 from tarry.cli.options import ConfigOption, JsonOption, ServersOption
 from tarry.cli.pending import say_unserved
 from tarry.cli.pending_rows import level_shown
-from tarry.cli.repeating import next_times, rule_fields, rule_text
 from tarry.clock import SystemClock
 from tarry.config import Config
 from tarry.core.murmur2 import partition_of
 from tarry.core.progress.source import PARKED
 from tarry.core.request.naming import hash_of
 from tarry.core.request.reader import RequestReader
+from tarry.core.request.schedule_times import next_times, rule_fields, rule_text
 from tarry.errors import UsageError
 from tarry.handle import Handle
 from tarry.headers import NAME
 from tarry.kafka.backlog import Backlog
 from tarry.kafka.inspector import Inspector, Waiting
+from tarry.service.app import policy_at
 from tarry.units import format_instant, shown
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ def _waiting(
 ) -> Iterator[Waiting]:
     """Yield what waits where such schedules can be, in the order in which messages move, so that none is missed."""
     states = inspector.journals(backlogs)
-    requests = RequestReader(policy(settings, backlogs[0].place[0]))
+    requests = RequestReader(policy_at(settings, backlogs[0].place[0]))
     yield from inspector.in_intake(backlogs, requests, states, to_now=True)
     # A schedule has a name, and the journal knows all names of what waits in the levels.
     named = [one for one in backlogs if states[one.place].names.index.count]

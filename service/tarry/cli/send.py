@@ -16,7 +16,6 @@ from rich.progress import Progress
 from tarry.cli.asked import Asked
 from tarry.cli.inspect import configured, instants
 from tarry.cli.options import ConfigOption, ServersOption, default_intake
-from tarry.cli.repeating import begun, next_times
 from tarry.cli.send_file import MessageFile
 from tarry.client import DelayedMessage, DelayedProducer, OutcomeReader, Receipt, RepeatedMessage, ScheduleReceipt
 from tarry.client.outcome.result import Result
@@ -24,10 +23,12 @@ from tarry.client.receipt import OnlyIf
 from tarry.client.record import to_schedule
 from tarry.clock import SystemClock
 from tarry.config import Config
+from tarry.core.request.schedule_times import next_times
 from tarry.errors import HeaderError, UsageError
 from tarry.handle import Handle
 from tarry.headers import Outcome, occurrence_id
 from tarry.kafka.settings import Cluster
+from tarry.service.repeating import begun
 
 
 def send(

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from tarry.cli.inspect import configured, instants, open_inspector, policy
+from tarry.cli.inspect import configured, instants, open_inspector
 from tarry.cli.options import (
     ConfigOption,
     HandleIntakeOption,
@@ -20,15 +20,16 @@ from tarry.cli.options import (
     refuse_other_intakes,
 )
 from tarry.cli.pending_rows import level_shown
-from tarry.cli.repeating import next_times, rule_fields, rule_text
 from tarry.clock import SystemClock
 from tarry.config import Config
 from tarry.core.progress.source import PARKED
+from tarry.core.request.schedule_times import next_times, rule_fields, rule_text
 from tarry.errors import UsageError
 from tarry.handle import Handle
 from tarry.headers import Outcome, id_text, name_fault
 from tarry.kafka.inspector import Inspector
 from tarry.kafka.whereabouts import Whereabouts, find
+from tarry.service.app import policy_at
 from tarry.units import format_duration, format_instant
 
 _LOOKS = 5
@@ -77,7 +78,7 @@ def status(
     now_ms, tick_ms = SystemClock().now_ms(), settings.wheel.tick_ms
     with open_inspector(settings, cluster) as inspector:
         if given is not None:
-            wanted, found = given, find(inspector, given, policy(settings, given.topic))
+            wanted, found = given, find(inspector, given, policy_at(settings, given.topic))
         else:
             topic = intake or default_intake(settings)
             wanted, found, now_ms = _named(inspector, settings, topic, *(by_name or (b"", b"")))
@@ -100,7 +101,7 @@ def _named(
     for _ in range(_LOOKS):
         now_ms = SystemClock().now_ms()
         handle = _handle_of(inspector, intake, key, name)
-        found = find(inspector, handle, policy(settings, intake))
+        found = find(inspector, handle, policy_at(settings, intake))
         if _state(found) != "unknown":
             break
     return (handle if found.id is None else replace(handle, id=found.id)), found, now_ms

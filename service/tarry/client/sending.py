@@ -65,8 +65,12 @@ class Sender:
         self._partition_of = partition_of
         self._on_report = on_report
 
-    def send(self, message: DelayedMessage) -> PendingMessage:
+    def send(self, message: DelayedMessage, partition: int | None = None) -> PendingMessage:
         """Produce a message.
+
+        Args:
+            message: the message.
+            partition: of the intake, for one without a key; None: any.
 
         Raises:
             HeaderError: the message could never be delivered.
@@ -76,7 +80,8 @@ class Sender:
         timestamp_ms = self._clock.now_ms()
         record = to_record(message, timestamp_ms)
         pending = PendingMessage(self._intake, record, timestamp_ms)
-        return self._hand_over(pending, record, self._intake.topic, self._partition_of(record.key))
+        chosen = self._partition_of(record.key) if partition is None or record.key is not None else partition
+        return self._hand_over(pending, record, self._intake.topic, chosen)
 
     def repeat(self, message: RepeatedMessage) -> PendingSchedule:
         """Produce a schedule.

@@ -8,8 +8,9 @@ import re
 from collections.abc import Mapping
 from itertools import combinations
 from typing import Annotated, Literal, Self
+from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, StringConstraints, field_validator, model_validator
 
 from tarry.config.fields import (
     CLASSIC_ONLY_OPTIONS,
@@ -245,6 +246,100 @@ class Http(_Section):
     port: Count = Field(default=8080, ge=0, le=65_535)
 
 
+class Oidc(_Section):
+    """`[api.oidc]`: an OpenID Connect issuer that vouches for people and programs.
+
+    Args:
+        issuer: its URL, exactly as its tokens name it.
+        client_id: this application, at the issuer.
+        client_secret: its secret there; empty for a public client.
+        audience: whom bearer tokens must be for; empty: `client_id`.
+        algorithms: the algorithms by which tokens may be signed.
+        scopes: what a login asks for.
+        name_claim: the claim that names a principal.
+        grants_claim: the claim whose words `grants` has.
+        grants: the grants of a word, such as `oncall = ["act", "look-values"]`.
+    """
+
+    issuer: Annotated[str, StringConstraints(pattern=r"^https?://[^\s?#]+$", max_length=500)]
+    client_id: str = Field(min_length=1, max_length=256)
+    client_secret: SecretStr = SecretStr("")
+    audience: str = Field(default="", max_length=256)
+    algorithms: tuple[Literal["RS256", "RS384", "RS512", "PS256", "ES256", "ES384", "ES512", "EdDSA"], ...] = (
+        "RS256",
+        "ES256",
+    )
+    scopes: tuple[str, ...] = ("openid", "profile")
+    name_claim: str = Field(default="sub", min_length=1)
+    grants_claim: str = Field(default="groups", min_length=1)
+    grants: dict[str, tuple[str, ...]] = Field(default_factory=dict)
+
+    @field_validator("issuer")
+    @classmethod
+    def _check_issuer(cls, value: str) -> str:
+        host = urlsplit(value).hostname or ""
+        if value.startswith("http://") and host not in LOOPBACK_NAMES:
+            raise ValueError("must be https: whoever changes its answers on the way is anybody")
+        return value
+
+    @field_validator("algorithms", "scopes")
+    @classmethod
+    def _check_not_empty(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        if not value:
+            raise ValueError("needs at least one")
+        return value
+
+
+LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
+"""The names and addresses by which only this machine reaches a server."""
+
+
+class Api(_Section):
+    """`[api]`: HTTP for senders and the console (`tarry api`).
+
+    Args:
+        host: the address to listen on.
+        port: the port; 0: a free one, which the log says.
+        tokens: the file of the tokens, which `tarry api token` writes; empty: no tokens, and the address must be a
+            loopback one.
+        session_keys: the file with the keys that sign the cookies of browsers, one in each line, the newest first;
+            empty: a random one for each process.
+        hosts: the names in URLs by which browsers reach it, beside those of the loopback.
+        prefix: what URLs begin with where a proxy passes on a part of its paths, such as `/tarry`.
+        proxies: the addresses of proxies whose `X-Forwarded-…` headers are believed.
+        environment: the name of the environment, shown on each page.
+        colour: the colour of the environment, shown on each page.
+        is_read_only: whether nothing can be sent or changed.
+        oidc: the issuer; None: there is none.
+        max_body_bytes: the largest body of a request, and the largest line of a batch.
+        rate: how many requests a second each principal may make at each replica; lines of a batch count.
+        requests: how many requests are handled at the same time, at each replica.
+        streams: how many streams of events each principal may have at each replica.
+        all_streams: how many streams of events a replica has.
+        metrics: whether `/metrics` is served.
+        access_log: whether the log has a line for each request.
+    """
+
+    host: str = Field(default="127.0.0.1", min_length=1)
+    port: Count = Field(default=8090, ge=0, le=65_535)
+    tokens: str = ""
+    session_keys: str = ""
+    hosts: tuple[str, ...] = ()
+    prefix: Annotated[str, StringConstraints(pattern=r"^(/[A-Za-z0-9._~-]+)*$")] = ""
+    proxies: tuple[str, ...] = ()
+    environment: Annotated[str, StringConstraints(max_length=40)] = ""
+    colour: Literal["", "grey", "green", "blue", "orange", "red"] = ""
+    is_read_only: bool = Field(default=False, alias="read_only")
+    oidc: Oidc | None = None
+    max_body_bytes: Annotated[int, size("1KiB", "64MiB")] = Field(default=4 * 2**20, alias="max_body")
+    rate: Count = Field(default=2_000, ge=1, le=1_000_000)
+    requests: Count = Field(default=512, ge=1, le=65_536)
+    streams: Count = Field(default=50, ge=0, le=10_000)
+    all_streams: Count = Field(default=500, ge=0, le=10_000)
+    metrics: bool = True
+    access_log: bool = True
+
+
 class Config(_Section):
     """The whole tree. `load` builds it."""
 
@@ -254,6 +349,7 @@ class Config(_Section):
     overflow: Overflow = Overflow()
     intakes: tuple[Intake, ...] = Field(default=(Intake(topic="tarry.delayed"),), alias="intake")
     http: Http = Http()
+    api: Api = Api()
 
     def with_copies(self, brokers: int) -> Self:
         """Return the configuration for a cluster of so many brokers: `replication` 0 becomes a number."""

@@ -10,7 +10,7 @@ which the service has not told the journal of yet: at most some thousand offsets
 All counts are upper bounds: a run may be read, filed again or done in part.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from tarry.core.progress.done_set import DoneSet
@@ -18,7 +18,6 @@ from tarry.core.progress.index import FoundIndex, IndexRun, within
 from tarry.core.progress.journal import Range
 from tarry.core.progress.journal_state import JournalState
 from tarry.core.progress.source import PARKED, Source
-from tarry.core.wheel.levels import Bucket
 from tarry.core.wheel.runs import clipped, joined
 from tarry.kafka.backlog import Backlog, Stretch
 
@@ -83,18 +82,16 @@ def parked_at_most(backlog: Backlog, state: JournalState) -> int:
     return told + max(end - max(backlog.parked_from, state.parked.reached) - (PARKED in backlog.settled), 0)
 
 
-def ranges_of(stretch: Stretch, state: JournalState, bucket: Bucket, width_ms: int) -> list[Range]:
-    """Return the offsets of a log in which records of a bucket may be: ascending, the last one to the log's end.
+def ranges_of(stretch: Stretch, state: JournalState, wanted: Callable[[int], bool]) -> list[Range]:
+    """Return the offsets of a log in which records of some buckets may be: ascending, the last one to the log's end.
 
     Args:
         stretch: what may wait in the log.
         state: what the journal says.
-        bucket: the bucket, of the log's level.
-        width_ms: the width of the level's buckets.
+        wanted: tells whether a bucket of the log's level is meant, by its number.
     """
     found = _within(state.index.found.get(stretch.level), stretch)
-    number = bucket.start_ms // width_ms
-    runs = [(run.first, run.end) for run in found.runs if run.bucket == number or not run.records]
+    runs = [(run.first, run.end) for run in found.runs if not run.records or wanted(run.bucket)]
     return joined([*runs, (found.end, max(found.end, stretch.end))], READ_OVER)
 
 

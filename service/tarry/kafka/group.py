@@ -1,15 +1,17 @@
 """Asking about the members of a group, from outside the group."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from tarry.errors import BrokerError
 from tarry.kafka.errors import group_errors
 from tarry.kafka.settings import Cluster
+from tarry.kafka.types import Place
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
 
 REQUEST_TIMEOUT_S = 3.0
+ANSWER_WITHIN_S = 10.0
 
 
 class GroupAdmin:
@@ -44,3 +46,33 @@ class GroupAdmin:
             self._admin = None
             raise
         return next((member.member_id for member in members if member.group_instance_id == instance), None)
+
+
+class Owner(NamedTuple):
+    """A member of the group to which partitions are assigned.
+
+    Attributes:
+        client: its client id, and its host.
+        places: the partitions.
+    """
+
+    client: str
+    places: frozenset[Place]
+
+
+def owners_of(admin: "AdminClient", group: str) -> tuple[str, list[Owner]]:
+    """Return the state of a group as Kafka names it, such as `STABLE`, and its members with their partitions.
+
+    Raises:
+        BrokerError: no answer.
+    """
+    with group_errors(f"describe group {group}"):
+        found = admin.describe_consumer_groups([group], request_timeout=ANSWER_WITHIN_S)[group].result()
+    owners = [
+        Owner(
+            f"{member.client_id} at {member.host.removeprefix('/')}",
+            frozenset((one.topic, one.partition) for one in member.assignment.topic_partitions),
+        )
+        for member in found.members
+    ]
+    return found.state.name, owners

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from confluent_kafka import Message
+from confluent_kafka.admin import AdminClient
 
 from tarry.clock import Clock
 from tarry.core.message import FiledMessage, Headers, HeldCancel
@@ -79,6 +80,8 @@ class Waiting(NamedTuple):
         target: the message's.
         sequence: its offset in the intake; a cancel takes only messages with a smaller one.
         repeated: the schedule of which it is an occurrence; None if it is not repeated.
+        offset: its offset in the log of its source.
+        name: the hash of its key and name; None if it has no name, or is repeated and lies in the intake.
     """
 
     place: Place
@@ -90,6 +93,34 @@ class Waiting(NamedTuple):
     target: str | None
     sequence: int = 0
     repeated: Repeated | None = None
+    offset: int = 0
+    name: bytes | None = None
+
+    @property
+    def log(self) -> Place:
+        """The log that its record lies in."""
+        return self.place if self.source == INTAKE else level_log_of(self.place, self.source.level)
+
+
+class DueSpan(NamedTuple):
+    """A span of due times: from a time, until before another one."""
+
+    from_ms: int
+    until_ms: int
+
+
+class Content(NamedTuple):
+    """What a waiting message holds.
+
+    Attributes:
+        key: the message's.
+        value: the message's.
+        headers: as they came to the intake, the request headers included.
+    """
+
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
 
 
 class ParkedMessages(NamedTuple):
@@ -136,6 +167,28 @@ class Inspector:
         """Close the clients."""
         self._reader.close()
         self._offsets.close()
+
+    @property
+    def admin(self) -> AdminClient:
+        """The admin client, for questions that are not about an intake's logs."""
+        return self._admin
+
+    @property
+    def offsets(self) -> Offsets:
+        """Asks for offsets of any log."""
+        return self._offsets
+
+    def records(self, starts: Mapping[Place, int], ends: Mapping[Place, int]) -> Iterator[tuple[Place, Message]]:
+        """Read committed records of any logs, each from an offset until its end is reached."""
+        for log, record in self._read(starts, ends):
+            if (record.offset() or 0) < ends[log]:
+                yield log, record
+
+    def record_at(self, log: Place, offset: int) -> Message | None:
+        """Return the committed record at an offset; None if the log does not hold it."""
+        for _, record in self.records({log: offset}, {log: offset + 1}):
+            return record if record.offset() == offset else None
+        return None
 
     # -- offsets ------------------------------------------------------------------------------------------------------
 
@@ -264,32 +317,53 @@ class Inspector:
             now_ms = self._clock.now_ms()
             found = requests.read(place[1], offset, stamp_ms, headers, now_ms, key=record.key(), value=record.value())
         if isinstance(found, NameCancelRequest):
-            return Waiting(place, INTAKE, "cancel", None, found.id.decode(), record.key(), None, offset)
-        repeated = None
+            return Waiting(place, INTAKE, "cancel", None, found.id.decode(), record.key(), None, offset, None, offset)
+        repeated = name = None
         if isinstance(found, Request) and found.naming is not None:
-            planned = found.naming.planned
+            planned, name = found.naming.planned, found.naming.hash
             if state.is_superseded(found.naming.hash, offset) or not _is_next(planned, found.naming.hash, state):
                 return None
             if planned is not None:
                 repeated = Repeated(planned.schedule, planned.number, dict(headers or ()))
         kind = _KINDS.get(type(found), "message")
-        target = None if kind == "cancel" else found.target
-        return Waiting(place, INTAKE, kind, found.due_ms, found.id.decode(), record.key(), target, offset, repeated)
+        target, id_ = None if kind == "cancel" else found.target, found.id.decode()
+        return Waiting(place, INTAKE, kind, found.due_ms, id_, record.key(), target, offset, repeated, offset, name)
+
+    def content(self, waiting: Waiting) -> Content | None:
+        """Read the record of a waiting message; None if it has moved on meanwhile.
+
+        Raises:
+            BrokerError: no answer.
+        """
+        log, offset = waiting.log, waiting.offset
+        for _, record in self._read({log: offset}, {log: offset + 1}):
+            if record.offset() != offset:
+                continue
+            headers = headers_of(record) or []
+            if waiting.source != INTAKE:
+                headers = read_filed(waiting.source, offset, record.key(), record.value(), headers).original_headers
+            return Content(record.key(), record.value(), headers)
+        return None
 
     def in_levels(
-        self, backlogs: Sequence[Backlog], states: States, only: Bucket | None = None, *, to_now: bool = False
+        self,
+        backlogs: Sequence[Backlog],
+        states: States,
+        only: Bucket | DueSpan | None = None,
+        *,
+        to_now: bool = False,
     ) -> Iterator[Waiting]:
         """Read the waiting messages in the logs of the overflow wheel, the highest level first.
 
         Args:
             backlogs: the partitions.
             states: from `journals`.
-            only: only messages of this bucket; None: all.
+            only: only messages of this bucket, or in the buckets of all levels that overlap this span; None: all.
             to_now: read up to the present ends, not those of the survey.
         """
         found = [(backlog, one) for backlog in backlogs for one in backlog.stretches(empty_too=to_now)]
         for level in sorted({one.level for _, one in found}, reverse=True):
-            if only is not None and only.level != level:
+            if isinstance(only, Bucket) and only.level != level:
                 continue
             at_level = [pair for pair in found if pair[1].level == level]
             of_level = {level_log_of(backlog.place, level): (backlog, one) for backlog, one in at_level}
@@ -314,7 +388,7 @@ class Inspector:
         return {log: [(first, ends[log])] for log, first in trimmed.items()}
 
     def _filed(
-        self, backlog: Backlog, stretch: Stretch, record: Message, state: JournalState, only: Bucket | None
+        self, backlog: Backlog, stretch: Stretch, record: Message, state: JournalState, only: Bucket | DueSpan | None
     ) -> Iterator[Waiting]:
         """Yield a record of a level's log if it waits."""
         place, level, offset, headers = backlog.place, stretch.level, record.offset() or 0, headers_of(record)
@@ -331,7 +405,7 @@ class Inspector:
         source = Source(level, due_ms // width_ms)
         if due_ms < stretch.from_ms or state.is_done(source, offset):
             return
-        if only is not None and source.bucket != only.start_ms // width_ms:
+        if only is not None and not _buckets(only, width_ms)(source.bucket):
             return
         try:
             found = read_filed(source, offset, record.key(), record.value(), headers)
@@ -342,7 +416,8 @@ class Inspector:
             return
         kind: EntryKind = "cancel" if isinstance(found, HeldCancel) else "message"
         target, repeated = found.target or None, _repeated(found)
-        yield Waiting(place, source, kind, found.due_ms, found.id.decode(), found.key, target, found.sequence, repeated)
+        id_, at = found.id.decode(), (found.sequence, repeated, offset, found.name)
+        yield Waiting(place, source, kind, found.due_ms, id_, found.key, target, *at)
 
     def in_parked(self, backlogs: Sequence[Backlog], states: States, *, to_now: bool = False) -> Iterator[Waiting]:
         """Read the waiting messages in the parked logs. Call this last: messages do not move on from there.
@@ -367,14 +442,12 @@ class Inspector:
                 found = read_filed(Source(PARKED, 0), offset, record.key(), record.value(), headers_of(record))
                 if states[backlog.place].is_superseded(found.name, found.sequence):
                     continue
-                id_, key, sequence, repeated = found.id.decode(), found.key, found.sequence, _repeated(found)
-                yield Waiting(
-                    backlog.place, found.source, "message", found.due_ms, id_, key, target, sequence, repeated
-                )
+                id_, at = found.id.decode(), (found.sequence, _repeated(found), offset, found.name)
+                yield Waiting(backlog.place, found.source, "message", found.due_ms, id_, found.key, target, *at)
 
-    def parked(self, backlogs: Sequence[Backlog]) -> Iterator[ParkedMessages]:
+    def parked(self, backlogs: Sequence[Backlog], states: States | None = None) -> Iterator[ParkedMessages]:
         """Return which targets have messages in the parked logs: from the journals, without reading all messages."""
-        states = self.journals(backlogs)
+        states = self.journals(backlogs) if states is None else states
         for backlog in backlogs:
             found = states[backlog.place].parked.by_target()
             log = level_log_of(backlog.place, PARKED)
@@ -437,6 +510,18 @@ class Inspector:
             if record.key() == key and (result := _result_of(record)) is not None:
                 yield result
 
+    def first_result(self, place: Place) -> int:
+        """Return the first offset of the results of a partition that Kafka still has."""
+        log = _results_of(place)
+        return self._offsets.starts([log])[log]
+
+    def results_from(self, place: Place, start: int, end: int) -> Iterator[tuple[int, bytes | None]]:
+        """Read all results of a partition between two offsets; yield their offsets and values."""
+        log = _results_of(place)
+        for _, record in self._read({log: start}, {log: end}):
+            if (record.offset() or 0) < end:
+                yield record.offset() or 0, record.value()
+
     def _read_ranges(self, ranges: Mapping[Place, Sequence[Range]]) -> Iterator[tuple[Place, Message]]:
         """Read the records in ranges of offsets of some logs: the first range of each log, then the second one."""
         for number in range(max(map(len, ranges.values()), default=0)):
@@ -486,17 +571,27 @@ def _empty_state(backlog: Backlog) -> JournalState:
     return JournalState(backlog.low, checkpoint.low, checkpoint.names_complete_from)
 
 
-def _ranges(backlog: Backlog, stretch: Stretch, states: States, only: Bucket | None) -> Sequence[Range]:
-    """Return the offsets of a level's log to read, for all of its messages or for those of one bucket."""
+def _ranges(backlog: Backlog, stretch: Stretch, states: States, only: Bucket | DueSpan | None) -> Sequence[Range]:
+    """Return the offsets of a level's log to read, for all of its messages or for those of some buckets."""
     if only is None or backlog.checkpoint is None:
         return [(stretch.begin, stretch.end)]
-    return ranges_of(stretch, states[backlog.place], only, backlog.checkpoint.geometry.width_of(stretch.level))
+    wanted = _buckets(only, backlog.checkpoint.geometry.width_of(stretch.level))
+    return ranges_of(stretch, states[backlog.place], wanted)
+
+
+def _buckets(only: Bucket | DueSpan, width_ms: int) -> Callable[[int], bool]:
+    """Return which buckets of a width are meant, by number."""
+    if isinstance(only, Bucket):
+        number = only.start_ms // width_ms
+        return lambda bucket: bucket == number
+    first, last = only.from_ms // width_ms, (only.until_ms - 1) // width_ms
+    return lambda bucket: first <= bucket <= last
 
 
 def _unreadable(place: Place, source: Source, due_ms: int | None, record: Message) -> Waiting:
     """Return a record of a level's log that becomes a dead letter, with an id derived from its place in that log."""
     id_ = derived_id(*level_log_of(place, source.level), record.offset() or 0)
-    return Waiting(place, source, "dead", due_ms, id_.decode(), record.key(), None)
+    return Waiting(place, source, "dead", due_ms, id_.decode(), record.key(), None, 0, None, record.offset() or 0)
 
 
 def _result_of(record: Message) -> dict[str, Any] | None:

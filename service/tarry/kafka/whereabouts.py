@@ -45,6 +45,7 @@ class Whereabouts:
         will_be_dead: whether it becomes a dead letter once the service reads it.
         repeated: the schedule of which it is an occurrence, if it waits; None if it is not repeated.
         id: the id of the message that waits; that of a schedule stands for its occurrence.
+        message: the record of the message that waits.
     """
 
     result: dict[str, Any] | None = None
@@ -55,6 +56,7 @@ class Whereabouts:
     will_be_dead: bool = False
     repeated: Repeated | None = None
     id: str | None = None
+    message: Waiting | None = None
 
 
 def find(inspector: Inspector, handle: Handle, policy: IntakePolicy) -> Whereabouts:
@@ -128,6 +130,7 @@ class _Search:
             message, whereabouts.bucket = (left or met)[min(left or met)]
             whereabouts.waits_in, whereabouts.will_be_dead = message.source, message.kind == "dead"
             whereabouts.repeated, whereabouts.id = message.repeated, message.id
+            whereabouts.message = message
 
     def _matching(self, backlog: Backlog, states: States) -> Iterator[tuple[Waiting, tuple[Bucket, int] | None]]:
         """Yield records with this handle in the logs in which it may wait, each with its bucket and that one's end."""

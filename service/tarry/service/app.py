@@ -46,6 +46,7 @@ from tarry.service.supervisor import Beat, Channel, ChildProcess, StopSignals, S
 from tarry.service.worker import Plan, Worker
 from tarry.service.worker.health import Health
 from tarry.service.worker.plan import IntakePlan
+from tarry.units import MAX_EPOCH_MS
 
 SWITCH_INTERVAL_S = 1e-4
 """How often Python switches threads: the threads of the client library must not wait long for the loop."""
@@ -182,6 +183,14 @@ def policy_of(config: Config, intake: Intake, schedule_bytes: int | None = DEFAU
         same_key=intake.same_key,
         schedule_bytes=schedule_bytes,
     )
+
+
+def policy_at(config: Config, topic: str) -> IntakePolicy:
+    """Return the policy of an intake by its name; of one that is not configured, a policy for any valid message."""
+    for intake in config.intakes:
+        if intake.topic == topic:
+            return policy_of(config, intake)
+    return IntakePolicy(topic, max_delay_ms=MAX_EPOCH_MS, tick_ms=config.wheel.tick_ms)
 
 
 def _instance_of(service: Service, index: int) -> str | None:

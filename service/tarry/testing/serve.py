@@ -162,7 +162,7 @@ class Serve:
         Raises:
             ServeError: the deadline passed, or the process ended; the text has the end of its log.
         """
-        self._wait_said(SERVING, times, deadline_s)
+        self.wait_said(SERVING, times, deadline_s)
 
     def wait_listening(self, deadline_s: float = READY_S) -> "Serve":
         """Wait until the process answers HTTP. Before that it creates its topics, and a signal ends it at once.
@@ -170,7 +170,7 @@ class Serve:
         Raises:
             ServeError: the deadline passed, or the process ended; the text has the end of its log.
         """
-        self._wait_said("http_listening", 1, deadline_s)
+        self.wait_said("http_listening", 1, deadline_s)
         return self
 
     def get(self, path: str) -> tuple[int, str]:
@@ -252,7 +252,12 @@ class Serve:
             self._process.kill()
             self._process = None
 
-    def _wait_said(self, event: str, times: int, deadline_s: float) -> None:
+    def wait_said(self, event: str, times: int, deadline_s: float) -> None:
+        """Wait until the current life has logged an event so many times.
+
+        Raises:
+            ServeError: it has not after that time, or has ended.
+        """
         ends = time.monotonic() + deadline_s
         while len(self.events(event)) < times:
             self.check_running()

@@ -14,9 +14,6 @@ Each line says what to do. What is not served is a failure; all else is a note.
 from collections import defaultdict
 from collections.abc import Collection, Container, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import replace
-from itertools import chain
-from typing import NamedTuple
 
 from confluent_kafka import KafkaError
 from confluent_kafka.admin import AdminClient
@@ -30,12 +27,12 @@ from tarry.core.request.pause import Pause
 from tarry.core.request.reader import RequestReader
 from tarry.errors import TarryError
 from tarry.kafka.backlog import Backlog
-from tarry.kafka.backlog_index import bucket_counts
 from tarry.kafka.broker_time import ComparedClock, clocks_of
 from tarry.kafka.control import Control
-from tarry.kafka.errors import group_errors
-from tarry.kafka.inspector import Inspector, States
+from tarry.kafka.group import owners_of
+from tarry.kafka.inspector import Inspector
 from tarry.kafka.offsets import Offsets
+from tarry.kafka.overdue import overdue
 from tarry.kafka.partition_logs import level_log_of
 from tarry.kafka.rights import READ, granted
 from tarry.kafka.settings import Cluster
@@ -52,29 +49,11 @@ AHEAD_MS, BEHIND_MS = 2_000, 10_000
 RECENT_MS = 2 * 3_600_000
 """A service asks for the time once an hour; an older question is of one that has ended."""
 
-OVERDUE_MS = 60_000
-"""As the alert `TarryOverdue` has it."""
-
-FIRST_OFFSETS = 1_000
-"""How many offsets of the intake and of each level are looked at: the oldest message is mostly among them."""
-
 UNTRIMMED = 100_000
 """The service deletes done records once a second; so many are left only if it cannot."""
 
 TAKE_OVER_MS, LOOK_S = 10_000, 0.5
 """How long a member may take for a take-over before it is a trouble, and how often to look."""
-
-
-class Owner(NamedTuple):
-    """A member of the group to which partitions are assigned.
-
-    Attributes:
-        client: its client id, and its host.
-        places: the partitions.
-    """
-
-    client: str
-    places: frozenset[Place]
 
 
 def away_brokers(cluster: ClusterMetadata, intakes: Iterable[Intake]) -> Iterator[Finding]:
@@ -135,24 +114,6 @@ def troubles(
 
 
 # -- who serves --------------------------------------------------------------------------------------------------------
-
-
-def owners_of(admin: AdminClient, group: str) -> tuple[str, list[Owner]]:
-    """Return the state of a group as Kafka names it, such as `STABLE`, and its members with their partitions.
-
-    Raises:
-        BrokerError: no answer.
-    """
-    with group_errors(f"describe group {group}"):
-        found = admin.describe_consumer_groups([group], request_timeout=ANSWER_WITHIN_S)[group].result()
-    owners = [
-        Owner(
-            f"{member.client_id} at {member.host.removeprefix('/')}",
-            frozenset((one.topic, one.partition) for one in member.assignment.topic_partitions),
-        )
-        for member in found.members
-    ]
-    return found.state.name, owners
 
 
 def _unserved(
@@ -246,7 +207,7 @@ def _waiting(
     """Return a line for what is overdue, for what is parked, and for what is not deleted."""
     states, now_ms = inspector.journals(backlogs), clock.now_ms()
     requests = RequestReader(policy_of(settings, intake))
-    for place, since_ms in sorted(_overdue(inspector, backlogs, states, requests, now_ms).items()):
+    for place, since_ms in sorted(overdue(inspector, backlogs, states, requests, now_ms).items()):
         yield Finding(
             NOTE,
             f"partition {place[0]}/{place[1]}: a message has been due for {_for(now_ms - since_ms)}; "
@@ -270,36 +231,6 @@ def _waiting(
             f"topic {topic}: partition {partition} keeps {records} done records that should have been deleted; grant "
             f"DELETE, or bring its leader back ({RUNBOOK}#tarrytrimfails)",
         )
-
-
-def _overdue(
-    inspector: Inspector, backlogs: Sequence[Backlog], states: States, requests: RequestReader, now_ms: int
-) -> dict[Place, int]:
-    """Return the partitions with a message that has been due for more than a minute, and since when at least."""
-    oldest: dict[Place, int] = {}
-    for backlog in backlogs:
-        ends = [due.until_ms for due, _ in bucket_counts(backlog, states[backlog.place]) if due.until_ms is not None]
-        # A bucket that has ended a moment ago may still be read: what may wait in it is an upper bound.
-        closed = [end_ms for end_ms in ends if end_ms < now_ms - OVERDUE_MS]
-        if closed:
-            oldest[backlog.place] = min(closed)
-    # The index does not know the ends of the levels' logs yet.
-    beginnings = [_beginning(backlog) for backlog in backlogs]
-    for one in chain(inspector.in_levels(beginnings, states), inspector.in_intake(beginnings, requests, states)):
-        if one.kind == "message" and one.due_ms is not None:
-            oldest[one.place] = min(one.due_ms, oldest.get(one.place, one.due_ms))
-    return {place: since_ms for place, since_ms in oldest.items() if since_ms < now_ms - OVERDUE_MS}
-
-
-def _beginning(backlog: Backlog) -> Backlog:
-    """Return the part of a partition that is looked at: the first offsets that are not done, of each log."""
-    lows = {} if backlog.checkpoint is None else dict(enumerate(backlog.checkpoint.low, 1))
-    spans = {
-        level: (start, min(end, max(start, lows[level]) + FIRST_OFFSETS))
-        for level, (start, end) in backlog.spans.items()
-        if level in lows
-    }
-    return replace(backlog, spans=spans, end=min(backlog.end, backlog.low + FIRST_OFFSETS))
 
 
 def _untrimmed(backlogs: Iterable[Backlog]) -> dict[Place, int]:

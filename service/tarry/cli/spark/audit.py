@@ -6,12 +6,12 @@ from typing import Annotated
 
 import typer
 
-from tarry.cli.inspect import policy
 from tarry.cli.options import value_of
 from tarry.cli.spark.job import SparkOptions, job, named_or_all, of_intakes, with_session
 from tarry.errors import ConfigError
 from tarry.pipelines.faults import CARRIED, FAULTS, MATCHED, NO_FAULTS
 from tarry.progress_output import tell
+from tarry.service.app import policy_at
 from tarry.units import parse_duration_ms, parse_instant_ms
 
 _OF_RECORDS = [kind for kind in NO_FAULTS if kind not in {MATCHED, CARRIED}]
@@ -95,7 +95,7 @@ def audit(
 
         names = list(dict.fromkeys(named_or_all(running.config, intake)))
         summary = Audit(
-            policies=[policy(running.config, name) for name in names],
+            policies=[policy_at(running.config, name) for name in names],
             out=out,
             state=state or f"{out.rstrip('/')}/state",
             span=None if from_ms is None and to_ms is None else Span(from_ms, to_ms),

@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from tarry.cli.inspect import configured, policy
+from tarry.cli.inspect import configured
 from tarry.cli.options import signed_duration_ms, value_of
 from tarry.cli.spark.job import Job, SparkOptions, job, with_results, with_session
 from tarry.clock import SystemClock
 from tarry.errors import ConfigError, UsageError
 from tarry.progress_output import tell
+from tarry.service.app import policy_at
 from tarry.units import format_duration, format_instant, parse_duration_ms
 
 if TYPE_CHECKING:
@@ -138,7 +139,7 @@ def _work(running: Job, wanted: BulkOptions) -> None:
     """Make a plan if there is a predicate, and run it with `--run`."""
     from tarry.pipelines.backlog import plan as planning
 
-    accepts = policy(running.config, _intake(running.config, wanted.intake))
+    accepts = policy_at(running.config, _intake(running.config, wanted.intake))
     planning.refuse_unsuitable(accepts, wanted.action)
     if wanted.where is not None:
         _plan(running, wanted, accepts, wanted.where)

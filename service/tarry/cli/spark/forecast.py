@@ -7,12 +7,12 @@ from typing import Annotated
 
 import typer
 
-from tarry.cli.inspect import policy
 from tarry.cli.options import JsonOption, positive_duration_ms, value_of
 from tarry.cli.spark.job import SparkOptions, job, named_or_all, of_intakes, with_session
 from tarry.clock import SystemClock
 from tarry.errors import ConfigError
 from tarry.progress_output import tell
+from tarry.service.app import policy_at
 from tarry.units import format_instant
 
 
@@ -55,7 +55,7 @@ def forecast(
         now_ms = SystemClock().now_ms()
         found = None
         for topic in named_or_all(settings, intake):
-            one = waiting(running.topics, settings.service.group, policy(settings, topic), on_progress=tell)
+            one = waiting(running.topics, settings.service.group, policy_at(settings, topic), on_progress=tell)
             chosen = one if where is None else matching_messages(one, where)
             found = chosen if found is None else found.unionByName(chosen)
         if found is None:

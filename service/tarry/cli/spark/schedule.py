@@ -9,11 +9,11 @@ from typing import Annotated, Literal
 
 import typer
 
-from tarry.cli.inspect import policy
 from tarry.cli.options import default_intake, value_of
 from tarry.cli.spark.job import SparkOptions, job, pairs, with_results, with_session
 from tarry.clock import SystemClock
 from tarry.progress_output import tell
+from tarry.service.app import policy_at
 from tarry.service.supervisor import handled
 from tarry.units import parse_duration_ms, parse_instant_ms
 
@@ -149,7 +149,7 @@ def schedule(
             name,
             source,
             asked,
-            policy(running.config, intake or default_intake(running.config)),
+            policy_at(running.config, intake or default_intake(running.config)),
             state,
             rejects or f"{state.rstrip('/')}/{name}.rejects",
             where,

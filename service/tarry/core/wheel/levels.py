@@ -138,7 +138,7 @@ class Levels:
 
     def lead_ms(self, level: int) -> int:
         """Return how long before its time a bucket of a level is closed."""
-        return _lead_ms(level, self._widths[level - 1])
+        return lead_of(level, self._widths[level - 1])
 
     def _may_close(self, bucket: Bucket) -> bool:
         level, start_ms = bucket
@@ -154,7 +154,7 @@ class Levels:
 def first_closed_ms(geometry: Geometry, now_ms: int) -> tuple[int, ...]:
     """Return the first `closed_ms` of a new partition's levels."""
     widths = [geometry.width_of(level) for level in range(1, geometry.levels + 1)]
-    return tuple(((now_ms + _lead_ms(level, width)) // width + 1) * width for level, width in enumerate(widths, 1))
+    return tuple(((now_ms + lead_of(level, width)) // width + 1) * width for level, width in enumerate(widths, 1))
 
 
 def levels_for(width_ms: int, size: int, longest_ms: int) -> int:
@@ -165,7 +165,7 @@ def levels_for(width_ms: int, size: int, longest_ms: int) -> int:
     return levels
 
 
-def _lead_ms(level: int, width_ms: int) -> int:
+def lead_of(level: int, width_ms: int) -> int:
     """Return the lead of a level.
 
     It is a quarter of the width at level 1, whose messages wait in memory from then on, and half of it above: the time

@@ -241,11 +241,10 @@ class Pausing:
         if one.log is not None and one.log.topic_id == answer.topic_id:
             return
         self._shut(one)  # another topic of the same name
-        self._reader.open({control_log_of(one.intake): answer.start})
         one.log, one.fresh = answer, Pauses()
+        one.ask_at_ms = now_ms + LOOK_EVERY_MS
+        self._reader.open({control_log_of(one.intake): answer.start})
         one.reach(answer.start)
-        if all(waits.end is not None for waits in one.waiting.values()):  # else ask at once for the others
-            one.ask_at_ms = now_ms + LOOK_EVERY_MS
 
     def _do_without(self, one: _Followed, answer: NoControlLog, now_ms: int) -> None:
         """Go on with what is known; serve partitions in which nothing was ever paused."""
@@ -260,8 +259,7 @@ class Pausing:
                 self._open_gate(one, place)
         if one.waiting:
             one.ask_at_ms = now_ms + ASK_AGAIN_MS
-        is_long = any(now_ms - waits.since_ms >= PATIENCE_MS for waits in one.waiting.values())
-        if answer.reason != one.told and (not one.waiting or answer.is_denied or is_long):
+        if answer.reason != one.told and (not one.waiting or answer.is_denied):
             one.told = answer.reason
             self._on_event("pausing_not_possible", topic=one.intake, reason=answer.reason, waiting=len(one.waiting))
 

@@ -1,44 +1,13 @@
-"""The times of schedules, as the service computes them: commands check a rule before they send it, and show its times.
-
-The client does not know them, because it has no cron rules and no zones.
-"""
+"""The times and the rule of a schedule, from the headers of one of its records; pure."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from itertools import islice
-from uuid import uuid4
 
-from tarry.client import RepeatedMessage
-from tarry.client.record import to_schedule
 from tarry.core.request.header_values import HeaderFault
 from tarry.core.request.rule import read_rule
 from tarry.core.request.schedules import shift_of
 from tarry.errors import HeaderError
-from tarry.headers import CRON, EVERY, EXPIRES_AT, ZONE
-from tarry.units import format_instant
-
-
-def begun(message: RepeatedMessage, now_ms: int, tick_ms: int) -> tuple[RepeatedMessage, int]:
-    """Check a schedule as the service does; return it with its id, and when its first occurrence is due.
-
-    Args:
-        message: the schedule.
-        now_ms: the timestamp that its record will have.
-        tick_ms: due times are rounded up to multiples of this.
-
-    Raises:
-        HeaderError: the service would not accept it, or it expires before its first occurrence.
-    """
-    message = message if message.id is not None else replace(message, id=uuid4())
-    record = to_schedule(message, now_ms)
-    headers = dict(record.headers)
-    for next_ms in times_after(headers, record.id.encode(), now_ms, tick_ms):
-        expires_ms = int(headers.get(EXPIRES_AT) or next_ms)
-        if expires_ms < next_ms:
-            ends, begins = format_instant(expires_ms), format_instant(next_ms)
-            raise HeaderError(f"expires_at: {ends} is before the first occurrence ({begins})")
-        return message, next_ms
-    raise HeaderError(f"cron: it names a time that does not come within 50 years: {message.cron}")
+from tarry.headers import CRON, EVERY, ZONE
 
 
 def times_after(found: Mapping[str, bytes | None], schedule: bytes, at_ms: int, tick_ms: int) -> Iterator[int]:

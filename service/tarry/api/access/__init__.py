@@ -1,0 +1,1 @@
+"""Who may do what: principals and their grants, tokens, sessions of browsers, and an OIDC issuer."""

@@ -1,0 +1,1 @@
+"""The console: pages for whoever is on call."""

@@ -1,0 +1,1 @@
+"""The API, version 1: `/v1`."""

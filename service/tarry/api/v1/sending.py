@@ -1,0 +1,379 @@
+"""Sending a message: who may, whether the service would accept it, whether it was sent before, and its outcome.
+
+    1. rights, and what the intake accepts               nothing was sent, if one of them refuses
+    2. an id that was given, and a due time that has passed: look for the message; if it is found, it is not sent again
+    3. listen for the result, if its sender waits for it
+    4. send; all replicas have it, or it is said that this is not known
+
+A request that is repeated under its Idempotency-Key means the same id, due time and partition. While the service knows
+the first message, it drops the second; later, step 2 finds its result.
+"""
+
+import base64
+import json
+import uuid
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from functools import partial
+from http import HTTPStatus
+from typing import Any, Final
+from urllib.parse import urlencode
+
+from starlette.requests import HTTPConnection
+
+from tarry.api.access.identity import demand
+from tarry.api.access.principal import Principal, Scope
+from tarry.api.parts import Parts
+from tarry.api.problems import RETRY_AFTER_S, Code, ProblemError
+from tarry.api.results import Stream
+from tarry.api.v1.answers import receipt_fields, schedule_fields, shown_result
+from tarry.api.v1.body import Content, Line
+from tarry.api.v1.intakes import Intakes
+from tarry.api.v1.remembered import Remembered, Seen, mark_of
+from tarry.api.v1.rights import may_change, may_change_any, refuse_to_change
+from tarry.client import DelayedMessage, Receipt, RepeatedMessage, ScheduleReceipt
+from tarry.client.outcome.result import Wanted
+from tarry.client.pending import MAYBE_WRITTEN
+from tarry.client.record import IntakeRecord, to_record, to_schedule
+from tarry.core.murmur2 import partition_of
+from tarry.core.request.request import Rejection, Request
+from tarry.errors import BrokerError, FatalError, HeaderError, UsageError
+from tarry.handle import Handle
+from tarry.headers import NAMESPACE, ErrorCode, Outcome, id_text
+from tarry.kafka.inspector import Inspector
+from tarry.kafka.whereabouts import Whereabouts, find
+from tarry.units import format_instant
+
+LOOKED_FOR_MS: Final = 24 * 3_600_000
+"""How long after its due time a message is looked for that is sent again; later the request is refused."""
+
+_TOO_LARGE: Final = frozenset({"MSG_SIZE_TOO_LARGE", "RECORD_LIST_TOO_LARGE", "_QUEUE_FULL"})
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """A message that somebody wants to send.
+
+    Attributes:
+        body: the request.
+        intake: where it goes.
+        key: its key.
+        name: its name.
+        idempotency_key: under which the request may be repeated.
+        wait_ms: how long to wait for the outcome.
+        way: how it came, for the figures.
+        decides: whether to wait for the answer to `if` only, and not for the outcome.
+    """
+
+    body: Content
+    intake: str
+    key: bytes | None
+    name: str | None
+    idempotency_key: str | None = None
+    wait_ms: int = 0
+    way: str = "message"
+    decides: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a request is answered."""
+
+    status: HTTPStatus
+    fields: dict[str, Any]
+
+
+class Sending:
+    """Sends messages. For the event loop only.
+
+    Args:
+        parts: the clients.
+        intakes: what is accepted.
+    """
+
+    def __init__(self, parts: Parts, intakes: Intakes) -> None:
+        self._parts = parts
+        self._intakes = intakes
+        self._remembered = Remembered()
+
+    def order(self, line: Line, idempotency_key: str | None, wait_ms: int, way: str) -> Order:
+        """Return the order of a body that has intake, key and name.
+
+        Raises:
+            ProblemError: the intake is none.
+        """
+        intake = self._intakes.named(line.intake)
+        return Order(line, intake, line.key_bytes(), line.name, idempotency_key, wait_ms, way)
+
+    async def send(self, principal: Principal, order: Order) -> Answer:
+        """Send a message.
+
+        Raises:
+            ProblemError: it was not sent, or it is not known whether it was.
+        """
+        try:
+            return await self._send(principal, order)
+        except ProblemError as problem:
+            self._parts.metrics.refused.labels(str(problem.code)).inc()
+            raise
+
+    async def _send(self, principal: Principal, order: Order) -> Answer:
+        body = order.body
+        demand(principal, Scope.SEND, body.target)
+        is_given = order.idempotency_key is not None or body.id is not None
+        id_ = self._id(principal, order)
+        message = body.message(order.key, order.name, id_)
+        if isinstance(message, RepeatedMessage) and order.wait_ms and body.only_if is None:
+            raise ProblemError(
+                HTTPStatus.UNPROCESSABLE_ENTITY, "wait: a schedule without `if` has no outcome until it ends"
+            )
+        record = self._record(message)
+        request = await self._check(order, record)
+        mark = self._refuse_another(order, record) if is_given else b""
+        if order.name is not None and order.key is not None and not may_change_any(principal):
+            await self._check_replaced(principal, order.intake, order.key, order.name)
+        partition = None
+        if is_given and isinstance(message, DelayedMessage):
+            partition = partition_of(
+                record.id.encode() if order.key is None else order.key, await self._intakes.partitions(order.intake)
+            )
+            known = await self._sent_before(principal, order, record, request, partition)
+            if known is not None:
+                return known
+        answer = await self._sent(principal, order, message, request, partition)
+        if is_given:
+            self._remembered.keep(record.id, Seen(mark, answer.fields))
+        return answer
+
+    def _id(self, principal: Principal, order: Order) -> uuid.UUID:
+        body, idempotency_key = order.body, order.idempotency_key
+        if idempotency_key is None:
+            return body.id or uuid.uuid4()
+        if body.id is not None:
+            raise ProblemError(HTTPStatus.UNPROCESSABLE_ENTITY, "id: the Idempotency-Key is the id: give one of them")
+        if not body.repeats_its_time:
+            raise ProblemError(
+                HTTPStatus.UNPROCESSABLE_ENTITY,
+                "with an Idempotency-Key the due time must repeat: give `at`, or `delay` with `sent_at`",
+            )
+        return uuid.uuid5(NAMESPACE, json.dumps([principal.name, order.intake, idempotency_key]))
+
+    def _record(self, message: DelayedMessage | RepeatedMessage) -> IntakeRecord:
+        now_ms = self._parts.clock.now_ms()
+        try:
+            return to_record(message, now_ms) if isinstance(message, DelayedMessage) else to_schedule(message, now_ms)
+        except HeaderError as error:
+            raise ProblemError(HTTPStatus.UNPROCESSABLE_ENTITY, str(error)) from error
+
+    async def _check(self, order: Order, record: IntakeRecord) -> Request:
+        """Read a record as the owners of the intake would.
+
+        Raises:
+            ProblemError: one of them would not deliver it; with the code that its dead letter would have.
+        """
+        known = await self._intakes.known(order.intake)
+        partition = 0 if record.key is None or not known.partitions else partition_of(record.key, known.partitions)
+        now_ms = self._parts.clock.now_ms()
+        found: Any = None
+        for reader in known.readers:
+            found = reader.read(partition, 0, now_ms, record.headers, now_ms, key=record.key, value=record.value)
+            if isinstance(found, Rejection):
+                raise ProblemError(HTTPStatus.UNPROCESSABLE_ENTITY, found.detail, found.code.value)
+        assert isinstance(found, Request)  # noqa: S101 - there is a reader, and a body describes no cancel
+        return found
+
+    def _refuse_another(self, order: Order, record: IntakeRecord) -> bytes:
+        """Refuse another message under a key that was used; return what stands for this one."""
+        mark = mark_of(
+            f"{order.intake}\n{order.key!r}\n{order.name!r}\n"
+            + order.body.model_dump_json(exclude={"wait", "id", "intake", "key", "key_base64", "name"})
+        )
+        seen = self._remembered.find(record.id)
+        if seen is not None and seen.mark != mark:
+            raise _another()
+        return mark
+
+    async def _check_replaced(self, principal: Principal, intake: str, key: bytes, name: str) -> None:
+        """Check the rights on the message that waits under a name, and would be replaced."""
+        policy = self._intakes.policy(intake)
+
+        def look(inspector: Inspector) -> Whereabouts | None:
+            (topic, partition), entry, _ = inspector.named(intake, key, name.encode())
+            if entry is None:
+                return None
+            return find(inspector, Handle(topic, partition, entry.due_ms, id_text(entry.id).decode()), policy)
+
+        found = await self._parts.look(look)
+        if found is not None and found.message is not None and not may_change(principal, found.message.target):
+            raise refuse_to_change(principal)
+
+    async def _sent_before(
+        self, principal: Principal, order: Order, record: IntakeRecord, request: Request, partition: int
+    ) -> Answer | None:
+        """Return what became of a message whose due time has passed; None if it must be sent."""
+        late_ms = self._parts.clock.now_ms() - request.due_ms
+        if record.deliver_at_ms is None or late_ms < 0:
+            return None
+        if late_ms > LOOKED_FOR_MS:
+            raise ProblemError(
+                HTTPStatus.UNPROCESSABLE_ENTITY,
+                "due more than a day ago: it is not looked for whether it was sent before; send it without id and key",
+                ErrorCode.EXPIRED,
+            )
+        handle = Handle(order.intake, partition, request.due_ms, record.id)
+        found = await self._parts.look(partial(find, handle=handle, policy=self._intakes.policy(order.intake)))
+        fields = {
+            "id": record.id,
+            "handle": str(handle),
+            "due": format_instant(handle.due_ms),
+            "due_ms": handle.due_ms,
+            "intake": handle.topic,
+            "partition": handle.partition,
+            "status_url": self.message_url(handle),
+            "known": True,
+        }
+        if found.result is not None:
+            if (found.result.get("target") or request.target) != request.target:
+                raise _another()
+            outcome = shown_result(found.result, principal)
+            return Answer(HTTPStatus.OK, {**fields, "offset": _offset_of(found.result), "outcome": outcome})
+        if found.message is not None:
+            if (found.message.target, found.message.key) != (request.target, record.key):
+                raise _another()
+            return Answer(HTTPStatus.ACCEPTED, {**fields, "offset": found.message.sequence})
+        return None
+
+    async def _sent(
+        self,
+        principal: Principal,
+        order: Order,
+        message: DelayedMessage | RepeatedMessage,
+        request: Request,
+        partition: int | None,
+    ) -> Answer:
+        async with AsyncExitStack() as listening:
+            stream = None
+            if order.wait_ms:
+                reader = self._parts.results(order.intake)
+                try:
+                    key = str(message.id).encode()
+                    stream = await listening.enter_async_context(reader.listen(_any, key))
+                except UsageError as error:
+                    raise ProblemError(
+                        HTTPStatus.SERVICE_UNAVAILABLE, f"cannot wait, so nothing was sent: {error}", Code.KAFKA_AWAY
+                    ) from error
+            receipt = await self._accepted(order, message, partition)
+            self._parts.metrics.sent.labels(order.way).inc()
+            if isinstance(receipt, Receipt):
+                fields = receipt_fields(receipt, self.message_url(receipt.handle))
+            else:
+                url = self.timer_url(order.intake, order.key or b"", order.name or "")
+                fields = schedule_fields(receipt, request.due_ms, url)
+            if stream is None:
+                return Answer(HTTPStatus.ACCEPTED, fields)
+            outcome = await self._outcome(stream, receipt, order, is_given=partition is not None)
+        if outcome is None:
+            return Answer(HTTPStatus.ACCEPTED, fields)
+        return Answer(HTTPStatus.OK, {**fields, "outcome": shown_result(outcome, principal)})
+
+    async def _accepted(
+        self, order: Order, message: DelayedMessage | RepeatedMessage, partition: int | None
+    ) -> Receipt | ScheduleReceipt:
+        """Send, and wait until all replicas have it."""
+        producer = self._parts.producer(order.intake)
+        try:
+            if isinstance(message, DelayedMessage):
+                return await producer.send_message(message, partition)
+            return await producer.send_schedule(message)
+        except HeaderError as error:
+            raise ProblemError(HTTPStatus.UNPROCESSABLE_ENTITY, str(error)) from error
+        except BrokerError as error:
+            if isinstance(error, FatalError):
+                await self._parts.lost(order.intake, producer)
+            raise self._not_accepted(order, error) from error
+
+    def _not_accepted(self, order: Order, error: BrokerError) -> ProblemError:
+        if error.code in _TOO_LARGE:
+            return ProblemError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "Kafka refuses the message as too large")
+        self._parts.on_event("not_sent", intake=order.intake, error=str(error))
+        headers = {"Retry-After": str(RETRY_AFTER_S)}
+        if not isinstance(error, FatalError) and MAYBE_WRITTEN not in str(error):
+            return ProblemError(
+                HTTPStatus.SERVICE_UNAVAILABLE,
+                "Kafka does not take the message: nothing was sent",
+                headers=headers,
+                accepted=False,
+            )
+        repeats = order.body.repeats_its_time and (order.idempotency_key is not None or order.body.id is not None)
+        safe = "the same request may be sent again safely" if repeats else "only a request with an id repeats safely"
+        return ProblemError(
+            HTTPStatus.SERVICE_UNAVAILABLE,
+            f"Kafka has not acknowledged the message in time: it may have been accepted or not; {safe}",
+            headers=headers,
+            accepted=None,
+        )
+
+    async def _outcome(
+        self, stream: Stream, receipt: Receipt | ScheduleReceipt, order: Order, *, is_given: bool
+    ) -> dict[str, Any] | None:
+        """Wait for the outcome; None if it does not come in time."""
+        # A second message under the id is dropped as a duplicate: then the outcome of the first one is meant.
+        subject = receipt.handle if is_given and isinstance(receipt, Receipt) else receipt
+        wanted = Wanted(subject, interim=isinstance(receipt, ScheduleReceipt))
+        decided = Wanted(receipt, interim=True)
+        clock = self._parts.clock
+        ends_ms = clock.monotonic_ms() + order.wait_ms
+        decision = None
+        while (left_ms := ends_ms - clock.monotonic_ms()) > 0:
+            try:
+                event = await stream.next(left_ms / 1_000)
+            except BrokerError as error:
+                # The message was accepted: that its result cannot be read must not look like a failure.
+                self._parts.on_event("outcome_not_read", intake=order.intake, error=str(error))
+                return decision
+            if event is None:
+                break
+            if (found := wanted.answer(event.value)) is not None:
+                return found
+            found = decided.answer(event.value)
+            if found is not None and found.get("outcome") == Outcome.SCHEDULED:
+                if order.decides and order.body.only_if is not None:
+                    return found
+                decision = found
+        return decision
+
+    def message_url(self, handle: Handle) -> str:
+        """Return where the status of a message is."""
+        return f"{self._parts.settings.api.prefix}/v1/messages/{handle}"
+
+    def timer_url(self, intake: str, key: bytes, name: str) -> str:
+        """Return where the status of a named message is."""
+        try:
+            shown = {"key": key.decode()}
+        except UnicodeDecodeError:
+            shown = {"key_base64": base64.b64encode(key).decode()}
+        return f"{self._parts.settings.api.prefix}/v1/timers?{urlencode({'intake': intake, **shown, 'name': name})}"
+
+
+def _any(_result: dict[str, Any]) -> bool:
+    return True
+
+
+def _another() -> ProblemError:
+    return ProblemError(
+        HTTPStatus.CONFLICT,
+        "another message was sent under this id or Idempotency-Key: use a new one for a new message",
+        Code.CONFLICT,
+    )
+
+
+def _offset_of(result: dict[str, Any]) -> int | None:
+    """Return the offset of the record that a result is about."""
+    offset = str(result.get("source", "")).rpartition("/")[2]
+    return int(offset) if offset.isdecimal() else None
+
+
+def sending_of(connection: HTTPConnection) -> Sending:
+    """Return what sends, of the application that handles a request; a FastAPI dependency."""
+    found: Sending = connection.app.state.sending
+    return found

@@ -1,0 +1,336 @@
+"""What the lists and the console show, without Kafka: counts by due time, cursors, pages, what is hidden, figures."""
+
+import json
+from http import HTTPStatus
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tarry.api.access.principal import ANYBODY, Principal, parsed_grants
+from tarry.api.console.bars import due_bars, hour_bars
+from tarry.api.console.formats import ago, brief, rate, size, span, times
+from tarry.api.console.values import form_of, value_as
+from tarry.api.looking.cursor import BEGIN, LetterCursor, MessageCursor, letter_cursor, message_cursor
+from tarry.api.looking.due import FOREVER_MS, STEPS_MS, bounds, rows, windows
+from tarry.api.looking.letters import Letters
+from tarry.api.looking.message import parsed_place, rounded
+from tarry.api.looking.models import DeadHour
+from tarry.api.looking.paging import First, Wanted, position_of
+from tarry.api.looking.recent import Fired, Recent
+from tarry.api.looking.rows import dead_page, due_rows, message_row
+from tarry.api.looking.search import sought
+from tarry.api.looking.shown import Sight, shown
+from tarry.api.looking.trouble import groups_among
+from tarry.api.problems import ProblemError
+from tarry.core.progress.source import INTAKE, PARKED, Source
+from tarry.handle import Handle
+from tarry.kafka.backlog_index import DueRange
+from tarry.kafka.inspector import Waiting
+
+if TYPE_CHECKING:
+    from confluent_kafka import Message
+
+NOW_MS = 1_800_000_000_000
+ID = "8e8c5b0c-0f5d-4b3e-9a55-0c6b1a3f4d21"
+
+
+def waiting(due_ms: int, sequence: int = 0, **fields: Any) -> Waiting:
+    given = {"source": INTAKE, "kind": "message", "id": ID, "key": b"k", "target": "orders", **fields}
+    return Waiting(("in", 0), due_ms=due_ms, sequence=sequence, **given)
+
+
+# -- counts by due time ------------------------------------------------------------------------------------------------
+
+RANGES = st.builds(
+    lambda level, start, width: DueRange(level, NOW_MS + start, NOW_MS + start + width),
+    st.integers(1, 4),
+    st.integers(-10_000, 10**9),
+    st.integers(1, 10**8),
+)
+
+
+@given(st.dictionaries(RANGES, st.integers(1, 1_000), max_size=20), st.integers(0, 1_000))
+def test_rows_hold_all_that_waits_whatever_its_ranges(counts: dict[DueRange, int], in_memory: int) -> None:
+    found = rows(counts, in_memory, NOW_MS + 5_000, NOW_MS, bounds(NOW_MS))
+    assert sum(row.at_most for row in found) == sum(counts.values()) + in_memory
+    assert [row.from_ms for row in found[1:]] == [row.until_ms for row in found[:-1]]
+    assert (found[0].from_ms, found[-1].until_ms) == (None, None)
+
+
+@given(st.integers(0, 10**12), st.integers(2_000, 10**12))
+def test_a_zoomed_view_has_about_24_rows_within_its_bounds(start: int, width: int) -> None:
+    edges = bounds(NOW_MS, start, start + width)
+    whole = [edge for edge in edges if edge is not None]
+    assert whole == edges
+    assert (whole[0], whole[-1]) == (start, start + width)
+    assert all(one < other for one, other in pairwise(whole))
+    assert len(whole) <= 30
+
+
+def test_a_row_narrower_than_a_bucket_says_by_how_wide_a_range_it_is_known() -> None:
+    counts = {DueRange(2, 1_000, 5_000): 40}
+    found = rows(counts, 0, 0, 0, [0, 1_000, 2_000, 3_000, 4_000, 5_000])
+    assert [row.at_most for row in found] == [0, 10, 10, 10, 10]
+    assert {row.resolution_ms for row in found[1:]} == {4_000}
+
+
+@given(st.dictionaries(RANGES, st.integers(1, 50_000), max_size=30), st.integers(0, 10**8))
+def test_windows_cover_all_due_times_once(counts: dict[DueRange, int], after: int) -> None:
+    found = list(windows(counts, NOW_MS + after, FOREVER_MS, 20_000))
+    assert found[0].from_ms == NOW_MS + after
+    assert found[-1].until_ms == FOREVER_MS
+    assert all(one.until_ms == other.from_ms for one, other in pairwise(found))
+    assert all(one.from_ms < one.until_ms for one in found)
+
+
+def test_bars_of_the_widest_view_are_labelled_and_lead_to_a_zoom() -> None:
+    counts = {DueRange(1, NOW_MS + 90_000, NOW_MS + 100_000): 7}
+    found = due_rows(rows(counts, 0, NOW_MS, NOW_MS, bounds(NOW_MS)))
+    bars = due_bars(found, lambda first, last: f"{first}-{last}", is_late=False)
+    assert [bar.label for bar in bars] == ["now", "10s", "1m", "10m", "1h", "6h", "1d", "7d", "30d", "1y", "later"]
+    [bar] = [bar for bar in bars if bar.messages]
+    assert (bar.label, bar.messages, bar.height, bar.is_spread) == ("10m", 7, 100, False)
+    assert bar.href == f"{NOW_MS + STEPS_MS[1]}-{NOW_MS + STEPS_MS[2]}"
+
+
+def test_bars_of_dead_letters_hold_older_ones_in_the_first() -> None:
+    hours = [DeadHour(hour=0, count=5), DeadHour(hour=NOW_MS // 3_600_000 * 3_600_000, count=2)]
+    bars = hour_bars(hours, NOW_MS)
+    assert (bars[0].messages, bars[-1].messages, len(bars)) == (5, 2, 48)
+
+
+# -- cursors and pages -------------------------------------------------------------------------------------------------
+
+
+def test_a_cursor_comes_back_as_it_was() -> None:
+    cursor = MessageCursor("in", [5, 7], NOW_MS, (NOW_MS + 1, 1, 6))
+    assert message_cursor(cursor.text()) == cursor
+    assert cursor.checked("in", [5, 9], NOW_MS + 1) == cursor
+    assert letter_cursor(LetterCursor(1, 2, 3).text()) == LetterCursor(1, 2, 3)
+
+
+@pytest.mark.parametrize("text", ["", "x", "{}", LetterCursor(1, 2, 3).text(), "W10", "[" * 50_000, "é", "A" * 70_000])
+def test_what_is_no_cursor_is_refused(text: str) -> None:
+    with pytest.raises(ProblemError) as refused:
+        message_cursor(text)
+    assert refused.value.status == HTTPStatus.BAD_REQUEST
+
+
+@pytest.mark.parametrize(("ends", "later_ms"), [([4, 7], 0), ([5], 0), ([5, 7], 3_600_001), ([5, 7], -3_600_001)])
+def test_a_cursor_expires_by_time_and_when_the_intake_is_recreated(ends: list[int], later_ms: int) -> None:
+    with pytest.raises(ProblemError) as refused:
+        MessageCursor("in", [5, 7], NOW_MS, BEGIN).checked("in", ends, NOW_MS + later_ms)
+    assert (refused.value.status, refused.value.code) == (HTTPStatus.GONE, "cursor-expired")
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 50), st.integers(0, 50)), max_size=60), st.integers(1, 20), st.integers(-1, 50)
+)
+def test_a_page_keeps_the_first_messages_behind_its_cursor_each_once(
+    places: list[tuple[int, int]], most: int, after: int
+) -> None:
+    first = First(most, (after, -1, -1))
+    for due_ms, sequence in places:
+        first.take(waiting(due_ms, sequence))
+    expected = sorted({(due_ms, 0, sequence) for due_ms, sequence in places if (due_ms, 0, sequence) > (after, -1, -1)})
+    assert [position_of(one) for one in first.sorted()] == expected[:most]
+
+
+def test_a_filter_holds_for_target_key_id_and_due_time() -> None:
+    one = waiting(10)
+    assert Wanted(target="orders", key=b"k", id=ID, from_ms=10, until_ms=11).holds(one)
+    assert Wanted(target="ord*").holds(one)
+    for wanted in (Wanted(target="order"), Wanted(key=b"j"), Wanted(id="x"), Wanted(from_ms=11), Wanted(until_ms=10)):
+        assert not wanted.holds(one)
+    assert not Wanted().holds(waiting(10, kind="cancel"))
+
+
+# -- what is hidden ----------------------------------------------------------------------------------------------------
+
+
+def test_keys_are_hidden_by_target() -> None:
+    sight = Sight(Principal("eve", parsed_grants(["look", "look-keys:mail.*"])))
+    hidden = message_row(waiting(1), sight)
+    assert (hidden.key, hidden.hidden) == (None, ["key", "name", "headers", "value"])
+    seen = message_row(waiting(1, target="mail.daily", source=Source(3, 9)), sight)
+    assert seen.key is not None
+    assert (seen.key.text, seen.hidden, seen.where, seen.level) == ("k", ["headers", "value"], "level", 3)
+    assert message_row(waiting(1, source=Source(PARKED, 0)), sight).where == "parked"
+
+
+@given(st.binary(max_size=400))
+def test_any_bytes_are_shown(raw: bytes) -> None:
+    found = shown(raw)
+    assert found.size_bytes == len(raw)
+    assert found.is_cut == (len(raw) > 256)
+    assert json.loads(found.model_dump_json())["size_bytes"] == len(raw)
+
+
+def test_a_character_that_is_cut_in_two_is_left_out() -> None:
+    found = shown("é".encode() * 200, 255)
+    assert (found.text, found.is_utf8, found.is_cut) == ("é" * 127, True, True)
+    assert shown(b"\xff").text == "\\xff"
+
+
+# -- dead letters ------------------------------------------------------------------------------------------------------
+
+
+class _Letter:
+    """A record of a topic of dead letters: only what is asked of it."""
+
+    def __init__(self, offset: int, **headers: bytes) -> None:
+        self._offset = offset
+        self._headers = [(name.replace("_", "-"), value) for name, value in headers.items()]
+
+    def offset(self) -> int:
+        return self._offset
+
+    def headers(self) -> list[tuple[str, bytes]]:
+        return self._headers
+
+    def key(self) -> bytes:
+        return b"k" * 600
+
+    def value(self) -> bytes:
+        return b"v"
+
+    def timestamp(self) -> tuple[int, int]:
+        return 1, NOW_MS + self._offset
+
+
+def letters(*records: _Letter, most: int = 100) -> Letters:
+    found = Letters("in.dead", most)
+    for record in records:
+        taken: Any = record
+        message: Message = taken
+        found.take(("in.dead", 0), message)
+    return found
+
+
+def test_a_letter_that_was_sent_again_is_not_counted() -> None:
+    found = letters(
+        _Letter(0, tarry_error=b"expired", tarry_target=b"orders"),
+        _Letter(1, tarry_error=b"expired", tarry_target=b"orders"),
+        _Letter(2, tarry_redriven_offset=b"0"),
+    )
+    page = dead_page("in", found, Sight(ANYBODY), 10)
+    assert (page.open, [one.offset for one in page.letters], [one.count for one in page.counts]) == (1, [1], [1])
+    assert page.letters[0].key is not None
+    assert page.letters[0].key.size_bytes == 600
+    both = dead_page("in", found, Sight(ANYBODY), 10, sent_again_too=True)
+    assert [(one.offset, one.is_sent_again) for one in both.letters] == [(1, False), (0, True)]
+
+
+def test_dead_letters_come_in_pages_and_only_the_last_are_kept() -> None:
+    found = letters(*(_Letter(offset, tarry_error=b"expired") for offset in range(25)), most=20)
+    assert found.forgotten == 5
+    first = dead_page("in", found, Sight(ANYBODY), 12)
+    assert first.next is not None
+    second = dead_page("in", found, Sight(ANYBODY), 12, letter_cursor(first.next))
+    offsets = [one.offset for page in (first, second) for one in page.letters]
+    assert (offsets, second.next) == (list(range(24, 4, -1)), None)
+
+
+def test_a_letter_for_another_target_is_not_seen() -> None:
+    found = letters(_Letter(0, tarry_error=b"expired", tarry_target=b"orders"))
+    page = dead_page("in", found, Sight(Principal("eve", parsed_grants(["look:mail"]))), 10)
+    assert (page.open, page.letters, page.counts) == (0, [], [])
+
+
+# -- figures -----------------------------------------------------------------------------------------------------------
+
+
+def test_rates_and_lateness_of_the_last_minute() -> None:
+    recent = Recent()
+    recent.take(Fired("orders", NOW_MS, NOW_MS + late) for late in range(100))
+    recent.take([Fired("mail", NOW_MS - 600_000, NOW_MS - 120_000)])
+    figures = recent.figures("orders", NOW_MS + 1_000)
+    assert figures.per_s == pytest.approx(100 / 60)
+    assert figures.p50_ms is not None
+    assert 49 <= figures.p50_ms <= 66
+    assert figures.worst_ms == 99
+    assert recent.figures("mail", NOW_MS).per_s == 0
+    recent.forget(NOW_MS + 3_600_000)
+    assert recent.figures("orders", NOW_MS).per_s == 0
+
+
+def test_results_that_stand_for_others_count_for_them() -> None:
+    recent = Recent()
+    recent.take([Fired("orders", NOW_MS, NOW_MS)], 12.0)
+    assert recent.figures("orders", NOW_MS).per_s == pytest.approx(12 / 60)
+
+
+def test_only_the_last_targets_are_kept() -> None:
+    recent = Recent()
+    recent.take(Fired(f"t{number}", NOW_MS, NOW_MS) for number in range(150))
+    assert len(recent.targets) == len(recent.last_ms) == 100
+
+
+# -- search, groups, formats -------------------------------------------------------------------------------------------
+
+
+def test_what_a_text_can_be() -> None:
+    handle = Handle("in.1", 2, NOW_MS, ID)
+    assert sought(f" {handle} ").handle == handle
+    assert sought(ID.upper()).id == ID
+    assert sought("orders/3/17").place == ("orders", 3, 17)
+    assert sought("orders.daily").topic == "orders.daily"
+    found = sought("customer 17 report")
+    assert (found.topic, found.key, found.name) == (None, b"customer 17 report", b"report")
+    assert sought("  ") == sought("")
+
+
+@pytest.mark.parametrize("text", ["", "a", "a/1", "a/x/1", "a/1/-1", f"a/{'1' * 30}/1", "/1/1"])
+def test_what_is_no_place(text: str) -> None:
+    assert parsed_place(text) is None
+
+
+def test_groups_that_retry_are_found_by_their_topics() -> None:
+    topics = {
+        "a": 1, "a.b": 2, "a.b.c.d.retry": 2, "a.b.c.d.retry-state": 2,
+        "x.g.retry-state": 1, "y": 1, "y.g.retry": 1, "y.g.retry-state": 1,
+    }  # fmt: skip
+    found = [(one.topic, one.group) for one in groups_among(topics.items())]
+    assert found == [("a.b", "c.d"), ("y", "g")]
+
+
+def test_durations_numbers_and_sizes_are_short() -> None:
+    assert [span(ms) for ms in (None, 0, 999, 1_200, 59_000, 3_700_000, 90_000_000)] == [
+        "\N{EN DASH}", "0 ms", "999 ms", "1.2 s", "59 s", "1 h", "1 d",
+    ]  # fmt: skip
+    assert [brief(count) for count in (0, 999, 1_200, 12_000, 3_400_000)] == ["0", "999", "1.2k", "12k", "3.4M"]
+    assert [rate(per_s) for per_s in (0, 0.031, 4.2, 12_345.6)] == ["0", "0.03", "4.2", "12\u202f346"]
+    assert [size(count) for count in (1, 900, 2048, 5 * 2**20)] == ["1 byte", "900 bytes", "2 KiB", "5 MiB"]
+    assert ago(NOW_MS + 90_000, NOW_MS) == "in 1 min"
+    assert ago(NOW_MS - 7_200_000, NOW_MS) == "2 h ago"
+    assert rounded(7_384_000) == "2 h 3 min"
+
+
+def test_instants_in_a_text_become_elements_and_the_rest_is_escaped() -> None:
+    found = times("<b> from 2030-01-31T12:00:00.000Z on")
+    assert found.startswith("&lt;b&gt; from <time datetime=")
+    assert 'data-ms="1896091200000"' in found
+
+
+@pytest.mark.parametrize(
+    ("raw", "form"),
+    [(b'{"a":1}', "json"), (b"[1", "json"), (b"text", "text"), (b"\xff", "hex"), (b"\x00", "hex"), (None, "text")],
+)
+def test_the_form_of_a_value_follows_from_its_bytes(raw: bytes | None, form: str) -> None:
+    assert form_of(raw) == form
+
+
+@given(st.none() | st.binary(max_size=300), st.sampled_from(["json", "text", "hex"]))
+def test_any_value_is_shown_in_any_form(raw: bytes | None, form: str) -> None:
+    found = value_as(raw, form)
+    assert found.is_null == (raw is None)
+    assert found.size_bytes == len(raw or b"")
+
+
+def test_a_large_value_is_cut_and_says_so() -> None:
+    found = value_as(b"[" + b"1," * 100_000 + b"1]", "json")
+    assert len(found.text) == 64 * 1024
+    assert "200,003 bytes" in found.note
