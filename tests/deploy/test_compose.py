@@ -7,10 +7,12 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from datetime import timedelta
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final
 from uuid import uuid4
 
+import httpx
 import pytest
 from confluent_kafka.admin import AdminClient
 
@@ -24,7 +26,7 @@ pytestmark = pytest.mark.deploy
 
 ONE: Final = ("--file", "docker-compose.yml")
 THREE: Final = (*ONE, "--file", "docker-compose.three.yml")
-CORE: Final = {"kafka", "tarry"}
+CORE: Final = {"kafka", "tarry", "api"}
 PROFILES: Final = {
     (): set[str](),
     ("monitoring",): {"prometheus", "grafana"},
@@ -71,7 +73,7 @@ def test_nothing_is_published_beyond_this_machine_and_what_is_mounted_is_there(
 
 def test_our_own_containers_may_do_nothing_beyond_their_work(compose: None) -> None:
     services = settings(*ONE, profiles=("*",))["services"]
-    for ours in (services["tarry"], services["spark"]):
+    for ours in (services["tarry"], services["api"], services["spark"]):
         assert ours["read_only"]
         assert ours["cap_drop"] == ["ALL"]
         assert ours["security_opt"] == ["no-new-privileges:true"]
@@ -89,10 +91,12 @@ class Project:
     def __init__(self, image: str, *files: str, **variables: str) -> None:
         self._name = f"tarry-test-{uuid4().hex[:8]}"
         self._files = files
-        self._ports = {name: free_port() for name in ("KAFKA_PORT", "KAFKA_2_PORT", "KAFKA_3_PORT")}
+        self._ports = {name: free_port() for name in ("KAFKA_PORT", "KAFKA_2_PORT", "KAFKA_3_PORT", "API_PORT")}
         self._variables = {"IMAGE": image, **variables} | {name: str(port) for name, port in self._ports.items()}
         self.bootstrap_servers = f"127.0.0.1:{self._ports['KAFKA_PORT']}"
         """For who is on this machine."""
+        self.api = f"http://127.0.0.1:{self._ports['API_PORT']}"
+        """The address of `tarry api`."""
 
     def __call__(self, *words: str, within_s: float = 600.0) -> str:
         """Run `docker compose`; return its output."""
@@ -222,6 +226,26 @@ def test_the_readmes_message_is_delivered_by_two_replicas(
     again = send_to_all_partitions(project)
     wait_until(lambda: len(reader.keys()) == 1 + len(sent) + len(again), "the other delivers all", 120.0)
     assert Counter(reader.keys()[1:]) == Counter([*sent, *again])
+
+
+def test_the_api_prints_a_token_once_with_which_messages_are_sent(
+    start: Callable[..., Project], read: Callable[[Project], Reader]
+) -> None:
+    project = start(*ONE)
+    reader = read(project)
+    message = {"target": "orders", "key": "17", "value": "{}", "delay": "1s"}
+    assert httpx.post(f"{project.api}/v1/messages", json=message).status_code == HTTPStatus.UNAUTHORIZED
+    printed = re.findall(r"tarry_\S+$", project("logs", "--no-color", "api"), re.MULTILINE)
+    [token] = printed
+    as_principal = {"Authorization": f"Bearer {token}"}
+    assert (
+        httpx.post(f"{project.api}/v1/messages", json=message, headers=as_principal).status_code == HTTPStatus.ACCEPTED
+    )
+    wait_until(lambda: reader.keys() == ["17"], "what was sent is read", 60.0)
+    project("restart", "api")
+    wait_until(lambda: httpx.get(f"{project.api}/livez").is_success, "it answers again", 60.0)
+    assert httpx.get(f"{project.api}/v1/health", headers=as_principal).json()["is_well"]
+    assert re.findall(r"tarry_\S+$", project("logs", "--no-color", "api"), re.MULTILINE) == printed
 
 
 def test_three_brokers_hold_three_copies(start: Callable[..., Project], read: Callable[[Project], Reader]) -> None:

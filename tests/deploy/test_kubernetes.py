@@ -20,10 +20,10 @@ import yaml
 
 from deploy import render
 from tarry.config import load
-from tarry.kafka.intake_topics import DEFAULT_MAX_MESSAGE_BYTES, status_topic, topics_of
+from tarry.kafka.intake_topics import DEFAULT_MAX_MESSAGE_BYTES, control_topic, status_topic, topics_of
 from tarry.service.app import geometry_of
 from tests.support.brokers import wait_until
-from tests.support.manifests import CRDS, Object, objects, pod_templates
+from tests.support.manifests import CRDS, Object, is_of_api, objects, pod_templates
 
 pytestmark = pytest.mark.deploy
 
@@ -92,7 +92,7 @@ def test_kafka_topics_are_those_that_the_service_would_make(
     config = load(path, {})
     geometry = geometry_of(config, config.intakes[0])
     wanted = topics_of("An_intake", 3, 2, geometry, fixed_delay=False, max_bytes=DEFAULT_MAX_MESSAGE_BYTES)
-    wanted += [status_topic("An_intake", 2)]
+    wanted += [status_topic("An_intake", 2), control_topic("An_intake", 2)]
     topics = [one["spec"] for one in made if one["kind"] == "KafkaTopic"]
     assert {one["topicName"]: one["partitions"] for one in topics} == {one.name: one.partitions for one in wanted}
 
@@ -107,6 +107,9 @@ def test_kafka_topics_are_those_that_the_service_would_make(
         ('config.intake[0].targets=["a*b"]', "Kafka has no ACL for a*b"),
         ("config.intake[0].targets=[]", "intake tarry.delayed: set targets"),
         ('config.kafka.options={"sasl.password":"seen by everybody"}', "sasl.password is a secret"),
+        ('api.existingSecret=""', "nobody may use the API"),
+        ('api.ingress.host="other.example.com"', "config.api.hosts: must list other.example.com"),
+        ('api.ingress.tlsSecret=""', "tokens must not travel unencrypted"),
         ("replica=3", "replica"),
     ],
 )
@@ -163,7 +166,7 @@ def test_what_an_operator_adds_reaches_every_pod() -> None:
     assert all(annotations["a/role"] == "b" for annotations in accounts)
     pods = [one["spec"] for one in found if one["kind"] in {"Deployment", "Job"}]
     pods += [one["spec"]["jobTemplate"]["spec"] for one in found if one["kind"] == "CronJob"]
-    assert len(pods) == 4
+    assert len(pods) == 5
     for spec in (pod["template"]["spec"] for pod in pods):
         [container] = spec["containers"]
         assert (spec["priorityClassName"], spec["affinity"]) == ("high", {"podAffinity": {}})
@@ -180,10 +183,11 @@ def test_each_pod_can_read_its_own_secret_from_files() -> None:
     for one in made:
         if one["kind"] not in secrets:
             continue
+        secret = "tarry-api-sasl" if is_of_api(one) else secrets[one["kind"]]
         owner = one["spec"]["jobTemplate"]["spec"] if one["kind"] == "CronJob" else one["spec"]
         spec = owner["template"]["spec"]
         [container] = spec["containers"]
-        assert {"name": "secret", "secret": {"secretName": secrets[one["kind"]]}} in spec["volumes"]
+        assert {"name": "secret", "secret": {"secretName": secret}} in spec["volumes"]
         assert {"name": "secret", "mountPath": "/etc/tarry/secret", "readOnly": True} in container["volumeMounts"]
         assert all("valueFrom" not in variable for variable in container["env"])
         variables = {variable["name"]: variable["value"] for variable in container["env"]}

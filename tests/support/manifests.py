@@ -33,9 +33,20 @@ def of_kind(kind: str) -> list[Object]:
 
 
 def the(kind: str) -> Object:
-    """Return the only object of its kind that is there to stay: no hook of Helm's."""
-    (one,) = (one for one in of_kind(kind) if not is_hook(one))
+    """Return the service's only object of a kind that is there to stay: no hook of Helm's, and none of `tarry api`."""
+    (one,) = (one for one in of_kind(kind) if not is_hook(one) and not is_of_api(one))
     return one
+
+
+def the_api_s(kind: str) -> Object:
+    """Return the only object of its kind of `tarry api`."""
+    (one,) = (one for one in of_kind(kind) if is_of_api(one))
+    return one
+
+
+def is_of_api(one: Object) -> bool:
+    """Return whether an object is of `tarry api`."""
+    return bool(one["metadata"]["name"] == "tarry-api")
 
 
 def is_hook(one: Object) -> bool:

@@ -7,7 +7,17 @@ import yaml
 
 from deploy import render
 from tarry import __version__
-from tests.support.manifests import MANIFESTS, VERSIONS, fault, is_hook, objects, of_kind, pod_templates, the
+from tests.support.manifests import (
+    MANIFESTS,
+    VERSIONS,
+    fault,
+    is_hook,
+    objects,
+    of_kind,
+    pod_templates,
+    the,
+    the_api_s,
+)
 
 OBJECTS = objects()
 PODS = dict(pod_templates())
@@ -48,7 +58,7 @@ def test_all_that_the_chart_is_asked_for_is_there() -> None:
     kinds = {one["kind"] for one in OBJECTS}
     assert kinds == {
         *("Namespace", "ServiceAccount", "ConfigMap", "Secret", "Service", "Deployment", "Job", "CronJob"),
-        *("PodDisruptionBudget", "HorizontalPodAutoscaler", "NetworkPolicy"),
+        *("PodDisruptionBudget", "HorizontalPodAutoscaler", "NetworkPolicy", "Ingress"),
         *("ServiceMonitor", "PrometheusRule", "KafkaTopic", "KafkaUser"),
     }
 
@@ -132,6 +142,31 @@ def test_what_the_job_of_the_topics_has_a_copy_of_is_the_same() -> None:
     for kind, field in (("ConfigMap", "data"), ("Secret", "stringData")):
         (copy,) = (one for one in of_kind(kind) if is_hook(one))
         assert copy[field] == the(kind)[field]
+
+
+def test_selectors_of_the_api_find_its_pods_and_no_others() -> None:
+    labels = {name: template["metadata"]["labels"] for name, template in PODS.items()}
+    wanted = [the_api_s("Deployment")["spec"]["selector"]["matchLabels"], the_api_s("Service")["spec"]["selector"]]
+    wanted.append(the_api_s("PodDisruptionBudget")["spec"]["selector"]["matchLabels"])
+    wanted.append(the_api_s("NetworkPolicy")["spec"]["podSelector"]["matchLabels"])
+    wanted += [one["labelSelector"]["matchLabels"] for one in PODS["tarry-api"]["spec"]["topologySpreadConstraints"]]
+    for selector in wanted:
+        assert [name for name, own in labels.items() if selector.items() <= own.items()] == ["tarry-api"]
+    monitored = the_api_s("ServiceMonitor")["spec"]["selector"]["matchLabels"]
+    assert monitored.items() <= the_api_s("Service")["metadata"]["labels"].items()
+
+
+def test_the_api_is_reached_by_tls_only_and_its_own_user_writes_to_kafka() -> None:
+    (rule,) = the_api_s("Ingress")["spec"]["rules"]
+    (tls,) = the_api_s("Ingress")["spec"]["tls"]
+    assert tls["hosts"] == [rule["host"]]
+    (path,) = rule["http"]["paths"]
+    assert path["backend"]["service"] == {"name": "tarry-api", "port": {"name": "api"}}
+    (port,) = the_api_s("Service")["spec"]["ports"]
+    (container,) = PODS["tarry-api"]["spec"]["containers"]
+    assert port["port"] == container["ports"][0]["containerPort"]
+    secrets = {one["valueFrom"]["secretKeyRef"]["name"] for one in container["env"] if "valueFrom" in one}
+    assert secrets == {"tarry-api-sasl"}
 
 
 def test_selectors_find_the_service_s_pods_and_no_others() -> None:

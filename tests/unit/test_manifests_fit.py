@@ -18,7 +18,7 @@ from tarry.service.app import geometry_of
 from tarry.service.supervisor.supervisor import TimeLimits
 from tarry.service.worker.parts import DRAIN_QUEUE_KBYTES
 from tests.support.grants import documented
-from tests.support.manifests import mib, of_kind, pod_templates, the
+from tests.support.manifests import mib, of_kind, pod_templates, the, the_api_s
 
 PODS = dict(pod_templates())
 SERVICE = PODS["tarry"]["spec"]
@@ -50,11 +50,23 @@ def test_the_service_reads_the_config_map_and_finds_what_the_values_say(config: 
     assert config.http.port == SERVICE["containers"][0]["ports"][0]["containerPort"]
 
 
+def test_the_api_finds_its_files_and_is_reached_from_outside(tmp_path: Path) -> None:
+    path = tmp_path / "tarry.toml"
+    path.write_text(the("ConfigMap")["data"]["tarry.toml"], encoding="utf-8")
+    (container,) = PODS["tarry-api"]["spec"]["containers"]
+    api = load(path, {one["name"]: one.get("value", "said") for one in container["env"]}).api
+    assert (api.host, api.port) == ("0.0.0.0", container["ports"][0]["containerPort"])  # noqa: S104
+    mounts = {one["mountPath"] for one in container["volumeMounts"]}
+    assert {str(Path(api.tokens).parent), str(Path(api.session_keys).parent)} <= mounts
+    assert the_api_s("Ingress")["spec"]["rules"][0]["host"] in api.hosts
+
+
 @pytest.mark.parametrize("name", PODS)
 def test_the_service_takes_the_variables_of_every_pod(name: str, tmp_path: Path) -> None:
     path = tmp_path / "tarry.toml"
     path.write_text(the("ConfigMap")["data"]["tarry.toml"], encoding="utf-8")
-    variables = {one["name"]: "said" for one in PODS[name]["spec"]["containers"][0]["env"]}
+    env = PODS[name]["spec"]["containers"][0]["env"]
+    variables = {one["name"]: one.get("value", "said") for one in env}
     options = load(path, variables).kafka.properties()
     assert (options["sasl.username"], options["sasl.password"]) == ("said", "said")
 
@@ -69,7 +81,7 @@ def test_variables_that_kubernetes_makes_of_a_service_named_tarry_would_be_refus
 def test_the_commands_of_pods_are_commands_with_options_that_there_are(name: str) -> None:
     args = list(PODS[name]["spec"]["containers"][0]["args"])
     command: Any = get_command(app)
-    while hasattr(command, "commands"):
+    while hasattr(command, "commands") and not args[0].startswith("-"):
         command = command.commands[args.pop(0)]
     context = command.make_context("tarry", args)
     assert str(context.params["config"]) == "/etc/tarry/tarry.toml"

@@ -33,6 +33,11 @@
 {{- include "tarry.tomlFields" $table }}
 {{- end }}
 {{- end }}
+{{- with dig "oidc" false (.Values.config.api | default dict) }}
+
+[api.oidc]
+{{- include "tarry.tomlFields" . }}
+{{- end }}
 {{- with .Values.config.kafka.options }}
 
 [kafka.options]

@@ -35,6 +35,16 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end -}}
 {{- end -}}
 
+{{/* The same for `tarry api`, which may have credentials of its own. */}}
+{{- define "tarry.apiSecretName" -}}
+{{- .Values.api.kafkaSecret | default (include "tarry.secretName" .) -}}
+{{- end -}}
+
+{{/* What the paths of `tarry api` begin with; empty or /… . */}}
+{{- define "tarry.apiPrefix" -}}
+{{- dig "prefix" "" (.Values.config.api | default dict) -}}
+{{- end -}}
+
 {{/* A Kubernetes resource name made from a Kafka topic name. */}}
 {{- define "tarry.resourceName" -}}
 {{- $legal := lower . | replace "_" "-" -}}
