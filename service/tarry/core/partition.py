@@ -182,7 +182,12 @@ class PartitionState:
     @property
     def replaying(self) -> bool:
         """Whether the gate is closed: the replay of the intake or of level 1 has not ended, or pauses are not known."""
-        return self._intake_log.is_replaying or self.overflow.is_recovering or not self.knows_pauses
+        return self.is_reading_up or not self.knows_pauses
+
+    @property
+    def is_reading_up(self) -> bool:
+        """Whether the replay of the intake or of level 1 has not ended: only more reading ends it."""
+        return self._intake_log.is_replaying or self.overflow.is_recovering
 
     @property
     def held(self) -> int:

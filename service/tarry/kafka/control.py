@@ -148,14 +148,15 @@ class Control:
             UsageError: there is no such intake, or it has no log of pauses.
             RetriableError: the brokers do not answer.
         """
-        topic_id = self._log(intake).topic_id
         places = [(intake, partition) for partition in range(self._partitions(intake))]
         committed = self._offsets.committed(places)
+        # Asked for after the checkpoints: what the owners had read by then is below its end, if it was not lost.
+        log = self._log(intake)
         found = []
         for place in places:
             checkpoint = _checkpoint(committed[place][1]) if place in committed else None
-            if not obeys(checkpoint, topic_id, offset):
-                found.append(_unconfirmed(place[1], checkpoint, topic_id))
+            if not obeys(checkpoint, log.topic_id, offset, log.end):
+                found.append(_unconfirmed(place[1], checkpoint, log.topic_id))
         return found
 
     def _partitions(self, intake: str) -> int:
@@ -191,17 +192,19 @@ def _checkpoint(text: str) -> Checkpoint | None:
         return None
 
 
-def obeys(checkpoint: Checkpoint | None, topic_id: str, offset: int) -> bool:
+def obeys(checkpoint: Checkpoint | None, topic_id: str, offset: int, end: int) -> bool:
     """Whether a checkpoint confirms the record at an offset of the log of pauses.
 
     Args:
         checkpoint: of a partition; None: none that can be read.
         topic_id: the id of the log's topic now.
         offset: of the record.
+        end: of the log, asked for after the checkpoint: if the log has lost its end, as by an unclean election, a
+            checkpoint beyond it is about records that were lost, and not about those that took their places.
     """
     if checkpoint is None or checkpoint.obeyed is None or checkpoint.obeyed.topic_id != topic_id:
         return False
-    return checkpoint.released or checkpoint.obeyed.offset > offset
+    return checkpoint.released or offset < checkpoint.obeyed.offset <= end
 
 
 def _unconfirmed(partition: int, checkpoint: Checkpoint | None, topic_id: str) -> Unconfirmed:

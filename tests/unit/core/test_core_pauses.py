@@ -14,6 +14,7 @@ from tarry.core.request.pause import LONGEST_TEXT, Pause, read_pause
 from tarry.core.request.pauses import Pauses
 from tarry.core.request.reader import RequestReader
 from tarry.timer import TimingWheel
+from tarry.units import format_instant
 
 AT_MS = 1_767_225_600_000
 PAUSE = Pause("orders", paused=True, reason='too "many"\n🐌', who="ada", at_ms=AT_MS, until_ms=AT_MS + 5)
@@ -192,3 +193,16 @@ def test_what_is_obeyed_is_in_each_checkpoint_and_counts_once_that_is_committed(
     state.confirm(batch)
     assert state.obeyed == Obeyed(6, "id")
     assert decode_checkpoint(state.alone(released=True)[1]).obeyed == Obeyed(6, "id")
+
+
+@pytest.mark.parametrize("stamp_ms", [-(1 << 62), -1, 1 << 62])
+def test_a_record_with_an_impossible_timestamp_has_a_time_that_can_be_shown(stamp_ms: int) -> None:
+    found = read_pause(b"orders", b"damaged", stamp_ms)
+    assert found is not None
+    assert format_instant(found.at_ms)
+
+
+def test_a_text_of_a_record_can_be_written_anywhere() -> None:
+    found = read_pause(b"orders", changed(reason="half \ud83d of it"), 1)
+    assert found is not None
+    assert found.reason.encode() == b"half ? of it"

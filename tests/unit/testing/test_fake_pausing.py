@@ -32,10 +32,13 @@ WITHIN_TURNS = 3_000
 class Service:
     """Two intakes of one partition each, two targets, and one worker at a time."""
 
-    def __init__(self, *, with_control: bool = True, is_fixed: bool = False) -> None:
+    def __init__(
+        self, *, with_control: bool = True, is_fixed: bool = False, memory_budget_bytes: int = 1 << 30
+    ) -> None:
         self._is_fixed = is_fixed
         self._geometry = Geometry(20_000, 10, 1) if is_fixed else GEOMETRY
         self.clock = ManualClock()
+        self.memory_budget_bytes = memory_budget_bytes
         self.broker = FakeBroker(self.clock, seed=1, latency_ms=(0, 2), fetch_most=20)
         self.events: list[tuple[str, dict[str, object]]] = []
         self.tally = Tally()
@@ -70,7 +73,7 @@ class Service:
             intakes=intakes,
             tick_ms=1,
             wheel_size=64,
-            memory_budget_bytes=1 << 30,
+            memory_budget_bytes=self.memory_budget_bytes,
             interval_ms=5,
             most=100,
             most_to_file=10 if self._is_fixed else 10_000,
@@ -401,3 +404,68 @@ def test_a_target_can_be_paused_on_the_fake_service() -> None:
     fake.send("out", b"2", delay=timedelta(minutes=1))
     fake.clock.advance(2 * 3_600_000 + 60_000)
     assert [record.value for record in fake.delivered("out")] == [b"1", b"2"]
+
+
+def test_a_damaged_record_with_an_impossible_timestamp_does_not_end_the_service() -> None:
+    service = Service()
+    service.serve()
+    service.broker.configure("in.control", message_timestamp_after_max_ms=str((1 << 63) - 1))
+    offset = service.broker.append("in.control", b"out", b"damaged", [], timestamp_ms=1 << 62)
+    service.wait_confirmed(offset)
+    service.send()
+    service.send("more")
+    service.wait_delivered(1, "more")
+    assert service.delivered() == []
+    assert service.said("target_paused")
+
+
+def test_memory_is_bounded_while_a_partition_waits_for_the_log() -> None:
+    service = Service(memory_budget_bytes=200_000)
+    service.serve()
+    service.wait_confirmed(service.pause())
+    service.broker.deny("in.control")
+    service.crash_and_start()
+    service.until(lambda: service.said("taken_over"))
+    service.run(1_000)
+    for _ in range(60):
+        for _ in range(50):
+            service.send("more")
+        service.run(50)
+    held = max(state.memory_bytes for state in service.worker.look().states.values())
+    assert held < 400_000, held
+    service.broker.deny("in.control", denied=False)
+    service.wait_delivered(3_000, "more")
+
+
+def test_a_log_that_has_lost_its_end_confirms_nothing_beyond_it() -> None:
+    service = Service()
+    service.serve()
+    for _ in range(5):
+        service.pause("more")
+    service.wait_confirmed(service.pause("more"))
+    service.broker.truncate("in.control", 1)
+    offset = service.pause()
+    assert offset == 1
+    assert not service.confirmed(offset), "the checkpoint is about records that are lost"
+    service.wait_confirmed(offset)
+    service.send()
+    service.run(5_000)
+    assert service.delivered() == []
+
+
+def test_a_broker_that_does_not_know_the_log_is_not_believed_if_another_one_does() -> None:
+    service = Service()
+    service.serve()
+    service.wait_confirmed(service.pause())
+    service.crash_and_start()
+    service.broker.hide("in.control")
+    service.send()
+    service.until(lambda: service.said("taken_over"))
+    service.run(3 * PATIENCE_MS)
+    assert service.delivered() == []
+    service.broker.hide("in.control", hidden=False)
+    service.serve()
+    service.run(1_000)
+    assert service.delivered() == []
+    service.wait_confirmed(service.resume())
+    service.wait_delivered(1)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from tarry.headers import is_legal_topic
-from tarry.units import format_instant
+from tarry.units import MAX_EPOCH_MS, format_instant
 
 VERSION: Final = 1
 LONGEST_TEXT: Final = 1_000
@@ -81,6 +81,7 @@ def read_pause(key: bytes | None, value: bytes | None, stamp_ms: int) -> Pause |
         return None
     if not is_legal_topic(target):
         return None
+    stamp_ms = min(max(0, stamp_ms), MAX_EPOCH_MS)  # a producer may write any number
     if value is None:
         return Pause(target, paused=False, reason="", who="", at_ms=stamp_ms)
     try:
@@ -109,10 +110,15 @@ def _parsed(target: str, value: bytes) -> Pause:
         return Pause(
             target,
             found["paused"],
-            str(found["reason"])[:LONGEST_TEXT],
-            str(found["who"])[:LONGEST_TEXT],
+            _text(found["reason"]),
+            _text(found["who"]),
             at_ms,
             until_ms,
         )
     except (KeyError, TypeError, RecursionError, UnicodeDecodeError) as error:
         raise ValueError(f"no pause: {error!r:.200}") from error
+
+
+def _text(value: object) -> str:
+    """Return a text that can be written anywhere: JSON may have halves of characters, which UTF-8 has not."""
+    return str(value)[:LONGEST_TEXT].encode(errors="replace").decode()

@@ -93,6 +93,7 @@ def make_parts(plan: Plan, connections: Connections, clock: SteadyClock, context
         list(plan.intakes) if plan.obeys_pauses else [],
         connections.reader,
         connections.control_log,
+        connections.others,
         lambda states: firing.commit_rest(states, released=False),
         context,
     )

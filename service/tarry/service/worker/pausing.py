@@ -9,7 +9,7 @@
 What is known stays in force while the log cannot be read. An intake without that topic is served without pauses.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from confluent_kafka import Message
@@ -18,9 +18,10 @@ from tarry.core.partition import PartitionState
 from tarry.core.progress.checkpoint import Obeyed
 from tarry.core.request.pause import Pause, read_pause
 from tarry.core.request.pauses import Pauses
-from tarry.errors import AbortableError, BrokerError
+from tarry.errors import AbortableError, BrokerError, RetriableError
 from tarry.kafka.control_log import AskedControlLog, ControlLog, NoControlLog, control_log_of
 from tarry.kafka.reader import Reader
+from tarry.kafka.topics import Target
 from tarry.kafka.types import Place
 from tarry.service.metrics.families import UNREADABLE_PAUSES
 from tarry.service.worker.context import Context
@@ -119,6 +120,7 @@ class Pausing:
         intakes: those whose pauses are obeyed.
         reader: the consumer of the intakes.
         ask: asks the brokers for an intake's log, without waiting.
+        ask_others: asks other brokers about topics.
         commit_rest: commits checkpoints of partitions.
         context: time, the log and the metrics.
     """
@@ -128,11 +130,13 @@ class Pausing:
         intakes: Sequence[str],
         reader: Reader,
         ask: Callable[[str], AskedControlLog],
+        ask_others: Callable[[Collection[str]], Mapping[str, Target]],
         commit_rest: Callable[[Sequence[PartitionState]], object],
         context: Context,
     ) -> None:
         self._reader = reader
         self._ask = ask
+        self._ask_others = ask_others
         self._commit_rest = commit_rest
         self._clock = context.clock
         self._on_event = context.on_event
@@ -236,15 +240,20 @@ class Pausing:
             self._do_without(one, answer, now_ms)
             return
         one.missing_since_ms, one.told = None, ""
+        is_same = one.log is not None and one.log.topic_id == answer.topic_id
         for waits in one.asked_for:
-            waits.end = answer.end
-        if one.log is not None and one.log.topic_id == answer.topic_id:
-            return
-        self._shut(one)  # another topic of the same name
-        one.log, one.fresh = answer, Pauses()
-        one.ask_at_ms = now_ms + LOOK_EVERY_MS
-        self._reader.open({control_log_of(one.intake): answer.start})
-        one.reach(answer.start)
+            waits.end = min(waits.end, answer.end) if is_same and waits.end is not None else answer.end
+        if not is_same:
+            self._shut(one)  # another topic of the same name
+            one.log, one.fresh = answer, Pauses()
+            self._reader.open({control_log_of(one.intake): answer.start})
+            one.reach(answer.start)
+        elif one.log is not None and answer.end < one.log.end:  # the log has lost its end
+            one.log = answer
+            one.reach(answer.start)
+        # Partitions that were taken over while this was asked need the answer of another question.
+        is_due = any(waits.end is None for waits in one.waiting.values())
+        one.ask_at_ms = now_ms if is_due else now_ms + (PATIENCE_MS if one.waiting else LOOK_EVERY_MS)
 
     def _do_without(self, one: _Followed, answer: NoControlLog, now_ms: int) -> None:
         """Go on with what is known; serve partitions in which nothing was ever paused."""
@@ -252,7 +261,7 @@ class Pausing:
             one.missing_since_ms = now_ms
         elif not answer.is_missing:
             one.missing_since_ms = None
-        is_gone = one.missing_since_ms is not None and now_ms - one.missing_since_ms >= PATIENCE_MS
+        is_gone = self._is_gone(one, now_ms)
         for place, waits in list(one.waiting.items()):
             is_new = waits.state.obeyed is None and (answer.is_missing or answer.is_denied)
             if is_new or is_gone or waits.may_go_on(now_ms):
@@ -262,6 +271,20 @@ class Pausing:
         if answer.reason != one.told and (not one.waiting or answer.is_denied):
             one.told = answer.reason
             self._on_event("pausing_not_possible", topic=one.intake, reason=answer.reason, waiting=len(one.waiting))
+
+    def _is_gone(self, one: _Followed, now_ms: int) -> bool:
+        """Whether the topic is missing for good: a broker that has lost its controllers answers from old metadata."""
+        if one.missing_since_ms is None or now_ms - one.missing_since_ms < PATIENCE_MS or not one.waiting:
+            return False
+        topic = control_log_of(one.intake)[0]
+        try:
+            found = self._ask_others([topic]).get(topic)
+        except RetriableError:
+            return False
+        if found is not None and not found.partitions:
+            return True
+        one.missing_since_ms = now_ms
+        return False
 
     def _open_gates(self, one: _Followed, now_ms: int) -> None:
         """Open the gates of the partitions that know all pauses; of others if there is nothing to wait for."""

@@ -202,8 +202,8 @@ class Reading:
         for state in states.values():
             state.shed_known(share)
         held = sum(state.memory_bytes for state in states.values())
-        replaying = any(state.replaying for state in states.values())
-        if not self._paused and held > self._budget_bytes and not replaying:
+        is_replay = any(state.is_reading_up for state in states.values())
+        if not self._paused and held > self._budget_bytes and not is_replay:
             self._paused = True
             self._reader.pause(states)
             self._on_event("reading_paused", held_bytes=held, budget_bytes=self._budget_bytes)

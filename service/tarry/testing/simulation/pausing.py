@@ -116,7 +116,8 @@ class PausedTargets:
         return {log: self.broker.end(*log) for log in one.logs}
 
     def _is_confirmed(self, offset: int) -> bool:
-        topic_id = self.broker.topic_id(control_log_of(self.intake)[0])
+        log = control_log_of(self.intake)
+        topic_id, end = self.broker.topic_id(log[0]), self.broker.end(*log)
         for number in range(self.partitions):
             found = self.broker.committed(self.group, (self.intake, number))
             if found is None:
@@ -125,6 +126,6 @@ class PausedTargets:
                 checkpoint = decode_checkpoint(found[1])
             except CheckpointError:
                 return False
-            if not obeys(checkpoint, topic_id, offset):
+            if not obeys(checkpoint, topic_id, offset, end):
                 return False
         return True
