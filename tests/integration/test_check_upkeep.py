@@ -44,6 +44,6 @@ def test_an_intake_that_is_configured_no_more_is_noted_with_what_waits_in_it(
         demanding = replace(old, intake_settings={"replication": 3})
         [line] = notes(path, demanding)
         assert line.startswith(f"note  intake {old.intake}: replication = 3, but these topics have fewer replicas: ")
-        assert line.count(" (1)") == 6
+        assert line.count(" (1)") == 7
     finally:
         serve.close()
