@@ -38,11 +38,13 @@ from tarry.headers import (
     NAME,
     NEXT,
     TARGET,
+    WINDOW_MS,
     ErrorCode,
     Outcome,
     id_bytes,
     occurrence_id,
 )
+from tarry.jitter import jitter_ms
 from tarry.timer import TimingWheel
 
 NOW_MS = 1_700_000_000_000
@@ -514,3 +516,21 @@ def test_a_duplicate_that_cannot_be_followed_ends_its_schedule_with_a_dead_lette
     assert state.names.count == 1
     assert len(fire(state, NOW_MS + SECOND_MS).due) == (0 if is_denied else 1)
     assert (state.held, state.held_bytes, state.low) == (0, 0, 2)
+
+
+def test_the_hash_of_a_key_and_a_name_is_a_format_that_lasts() -> None:
+    """Journals of earlier versions hold it. A key and a name cannot be confused with others of the same bytes."""
+    assert hash_of(b"order", b"payment").hex() == "f21039e17f02e0e16b0a27b6829a1c2e"
+    assert hash_of(b"orderp", b"ayment") != hash_of(b"order", b"payment")
+
+
+def test_each_occurrence_is_later_than_its_rule_by_the_part_of_the_window_that_its_schedule_has() -> None:
+    window_ms = 500
+    later_ms = jitter_ms(SCHEDULE, window_ms)
+    assert 0 < later_ms < window_ms
+    state = taken_over()
+    accept(state, 0, schedule(b"1s", SCHEDULE, (WINDOW_MS, b"%d" % window_ms)))
+    due_ms = NOW_MS + later_ms
+    assert not fire(state, due_ms - 1).due
+    [(_, follower)] = fire(state, due_ms).followers
+    assert follower.due_ms == due_ms + SECOND_MS

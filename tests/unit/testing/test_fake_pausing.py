@@ -258,6 +258,7 @@ def test_a_log_without_a_leader_holds_up_a_take_over_only_if_a_pause_may_have_be
         return
     service.run(3 * PATIENCE_MS)
     assert not service.said("serving")
+    assert service.said("pausing_not_possible")[0]["waiting"] == 1
     service.broker.bring_back("in.control")
     service.serve()
     service.run(5_000)

@@ -245,8 +245,8 @@ class Pausing:
             waits.end = min(waits.end, answer.end) if is_same and waits.end is not None else answer.end
         if not is_same:
             self._shut(one)  # another topic of the same name
-            one.log, one.fresh = answer, Pauses()
             self._reader.open({control_log_of(one.intake): answer.start})
+            one.log, one.fresh = answer, Pauses()
             one.reach(answer.start)
         elif one.log is not None and answer.end < one.log.end:  # the log has lost its end
             one.log = answer
@@ -268,7 +268,8 @@ class Pausing:
                 self._open_gate(one, place)
         if one.waiting:
             one.ask_at_ms = now_ms + ASK_AGAIN_MS
-        if answer.reason != one.told and (not one.waiting or answer.is_denied):
+        is_long = any(now_ms - waits.since_ms >= PATIENCE_MS for waits in one.waiting.values())
+        if answer.reason != one.told and (not one.waiting or answer.is_denied or is_long):
             one.told = answer.reason
             self._on_event("pausing_not_possible", topic=one.intake, reason=answer.reason, waiting=len(one.waiting))
 
