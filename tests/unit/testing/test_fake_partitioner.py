@@ -3,25 +3,7 @@
 from collections import Counter
 from random import Random
 
-import pytest
-
-from tarry.core.murmur2 import murmur2
 from tarry.testing.fake.partitioner import choose
-
-
-@pytest.mark.parametrize(
-    ("key", "code"),
-    [
-        (b"21", -973932308),
-        (b"foobar", -790332482),
-        (b"a-little-bit-long-string", -985981536),
-        (b"a-little-bit-longer-string", -1486304829),
-        (b"lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8", -58897971),
-        (b"abc", 479470107),
-    ],
-)
-def test_the_partitioner_uses_the_hash_of_javas_clients(key: bytes, code: int) -> None:
-    assert murmur2(key) == code & 0xFFFFFFFF
 
 
 def test_a_key_always_goes_to_the_same_partition_an_empty_one_too() -> None:
