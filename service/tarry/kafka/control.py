@@ -117,13 +117,7 @@ class Control:
             RetriableError: the brokers do not answer.
         """
         log = self._log(intake)
-        found: dict[str, Pause] = {}
-        of_key = last_records(self._cluster, control_log_of(intake), log.start, log.end, self._clock, self._on_warning)
-        for key, record in of_key.items():
-            pause = read_pause(key, record.value(), record.timestamp()[1])
-            if pause is not None:
-                found[pause.target] = pause
-        return found
+        return decided_in(self._cluster, intake, log.start, log.end, self._clock, self._on_warning)
 
     def end(self, intake: str) -> int:
         """Return the offset of the last record of an intake's log, for `unconfirmed`; -1 if there was none.
@@ -174,6 +168,19 @@ class Control:
         if isinstance(answer, ControlLog):
             return answer
         raise _refusal(intake, answer)
+
+
+def decided_in(
+    cluster: Cluster, intake: str, start: int, end: int, clock: Clock, on_warning: Callable[[str], None]
+) -> dict[str, Pause]:
+    """Return what was decided last about each target, by the log of an intake's pauses between two offsets.
+
+    Raises:
+        RetriableError: the brokers do not answer, or do not let us read it.
+    """
+    records = last_records(cluster, control_log_of(intake), start, end, clock, on_warning)
+    decided = (read_pause(key, record.value(), record.timestamp()[1]) for key, record in records.items())
+    return {one.target: one for one in decided if one is not None}
 
 
 def _refusal(intake: str, answer: NoControlLog) -> UsageError | RetriableError:

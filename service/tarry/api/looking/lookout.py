@@ -25,18 +25,19 @@ from tarry.api.looking.shared import Seen, Shared
 from tarry.api.looking.trouble import GroupLook, look_at_groups
 from tarry.api.parts import Parts, parts_of
 from tarry.config import Intake
-from tarry.core.request.pause import Pause, read_pause
+from tarry.core.request.pause import Pause
 from tarry.core.request.status import Status
 from tarry.errors import UsageError
 from tarry.handle import Handle
 from tarry.kafka.broker_time import clocks_of
-from tarry.kafka.compacted import last_records
+from tarry.kafka.control import decided_in
+from tarry.kafka.control_log import control_log_of
 from tarry.kafka.errors import group_errors
 from tarry.kafka.group import Owner, owners_of
 from tarry.kafka.inspector import ANSWER_WITHIN_S, Inspector
 from tarry.kafka.standing import Standings
 from tarry.kafka.status import statuses_of
-from tarry.kafka.topics import CONTROL, DEAD, STATUS, TopicAdmin
+from tarry.kafka.topics import DEAD, STATUS, TopicAdmin
 from tarry.kafka.types import Place
 from tarry.service.app import geometry_of
 
@@ -155,19 +156,14 @@ class Lookout:
         """Return the pauses of an intake's targets that hold now."""
         cluster, clock = self._parts.cluster, self._clock
         warn = lambda text: self._parts.on_event("pauses_not_read", reason=text)  # noqa: E731
-        place = topic + CONTROL, 0
+        log = control_log_of(topic)
 
         def read(inspector: Inspector) -> list[Pause]:
-            if not inspector.offsets.existing([place]):
+            if not inspector.offsets.existing([log]):
                 return []
-            start = inspector.offsets.starts([place])[place]
-            end = inspector.offsets.ends([place], committed=True)[place]
-            decided = [
-                read_pause(key, record.value(), record.timestamp()[1])
-                for key, record in last_records(cluster, place, start, end, clock, warn).items()
-            ]
-            now_ms = clock.now_ms()
-            return [one for one in decided if one is not None and one.holds_at(now_ms)]
+            start, end = inspector.offsets.starts([log])[log], inspector.offsets.ends([log], committed=True)[log]
+            decided, now_ms = decided_in(cluster, topic, start, end, clock, warn), clock.now_ms()
+            return [one for one in decided.values() if one.holds_at(now_ms)]
 
         return await self._ask(("pauses", topic), FRESH_MS, read)
 
