@@ -335,15 +335,14 @@ class Inspector:
         Raises:
             BrokerError: no answer.
         """
-        log, offset = waiting.log, waiting.offset
-        for _, record in self._read({log: offset}, {log: offset + 1}):
-            if record.offset() != offset:
-                continue
-            headers = headers_of(record) or []
-            if waiting.source != INTAKE:
-                headers = read_filed(waiting.source, offset, record.key(), record.value(), headers).original_headers
-            return Content(record.key(), record.value(), headers)
-        return None
+        record = self.record_at(waiting.log, waiting.offset)
+        if record is None:
+            return None
+        headers = headers_of(record) or []
+        if waiting.source != INTAKE:
+            source, offset = waiting.source, waiting.offset
+            headers = read_filed(source, offset, record.key(), record.value(), headers).original_headers
+        return Content(record.key(), record.value(), headers)
 
     def in_levels(
         self,

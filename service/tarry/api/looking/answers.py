@@ -71,12 +71,9 @@ class Answers:
 
     async def partitions(self, intake: str | None = None) -> Partitions:
         """Return the partitions of all intakes, or of one."""
-        topics = (
-            [one.topic for one in self._lookout.intakes] if intake is None else [self._lookout.intake(intake).topic]
-        )
         owners = await self._lookout.owners()
         found, as_of, away = [], owners.as_of_ms, owners.away
-        for topic in topics:
+        for topic in self._topics(intake):
             seen = await self._lookout.partitions(topic)
             found += seen.value
             as_of, away = min(as_of, seen.as_of_ms), away or seen.away
@@ -85,11 +82,8 @@ class Answers:
 
     async def targets(self, intake: str | None = None) -> Targets:
         """Return the targets of all intakes, or of one."""
-        topics = (
-            [one.topic for one in self._lookout.intakes] if intake is None else [self._lookout.intake(intake).topic]
-        )
         found, as_of, away = [], self._clock.now_ms(), None
-        for topic in topics:
+        for topic in self._topics(intake):
             look, recent = await self._lookout.look(topic), await self._lookout.recent(topic)
             letters = await self._lookout.letters(topic)
             pauses = await self._lookout.pauses(topic)
