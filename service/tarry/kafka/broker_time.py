@@ -42,6 +42,12 @@ CLOCK_MS, HOST = "tarry-clock-ms", "tarry-host"
 LAST_QUESTIONS = 1_000
 """How many records of a status topic are looked at for questions."""
 
+AHEAD_MS, BEHIND_MS = 2_000, 10_000
+"""From where on a machine's clock is wrong. The way to the broker counts as behind."""
+
+RECENT_MS = 2 * 3_600_000
+"""A service asks for the time once an hour; an older question is of one that has ended."""
+
 TOLERANCE_MS = 30_000
 """How far our clock may be ahead of a broker's, because the brokers' clocks differ."""
 
@@ -151,6 +157,11 @@ class ComparedClock(NamedTuple):
     host: str
     ahead_ms: int
     at_ms: int
+
+    @property
+    def is_wrong(self) -> bool:
+        """Whether it differs too much; as the alert `TarryClockSkew` has it."""
+        return self.ahead_ms > AHEAD_MS or self.ahead_ms < -BEHIND_MS
 
 
 def clocks_of(cluster: Cluster, intake: str, offsets: Offsets, clock: Clock) -> list[ComparedClock]:

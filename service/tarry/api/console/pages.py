@@ -81,7 +81,7 @@ async def overview(page: ThePage, due_from: Text = "", due_until: Text = "") -> 
         per_s=per_s,
         worst=max((one.worst_ms for one in targets if one.worst_ms is not None), default=None),
         backlog=backlog,
-        skews=(await page.lookout.skews()).value,
+        clocks=(await page.lookout.clocks()).value,
         problem_link=_problem_link,
     )
 
@@ -375,7 +375,7 @@ async def partitions(page: ThePage) -> Response:
         away=found.away,
         intake=page.intake,
         found=found,
-        skews=(await page.lookout.skews()).value,
+        clocks=(await page.lookout.clocks()).value,
     )
 
 

@@ -1,11 +1,11 @@
 """Whether all is well, in lines that say what is not; pure."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
 
 from tarry.api.looking.models import PartitionRow, Problem
 from tarry.api.looking.reading import IntakeLook
 from tarry.core.request.pause import Pause
+from tarry.kafka.broker_time import ComparedClock
 from tarry.units import format_duration
 
 DEAD_WITHIN_MS = 86_400_000
@@ -20,17 +20,6 @@ RUNBOOKS: Mapping[str, str] = {
     "not-served": "tarrypartitionsunserved",
     "clock": "tarryclockskew",
 }
-
-
-class Skew(NamedTuple):
-    """How far the clock of a machine is ahead of the brokers'."""
-
-    host: str
-    ahead_ms: int
-
-
-AHEAD_MS, BEHIND_MS = 2_000, 10_000
-"""From where on a machine's clock is wrong; as the alert `TarryClockSkew` has it."""
 
 
 def problems_of(
@@ -82,10 +71,10 @@ def problems_of(
         yield _problem("dead", intake, dead_today, None, f"{letters} within a day, not sent again")
 
 
-def clock_problems(skews: Iterable[Skew]) -> Iterator[Problem]:
+def clock_problems(clocks: Iterable[ComparedClock]) -> Iterator[Problem]:
     """Return a problem for each machine whose clock is wrong."""
-    for one in skews:
-        if one.ahead_ms > AHEAD_MS or one.ahead_ms < -BEHIND_MS:
+    for one in clocks:
+        if one.is_wrong:
             word = "ahead of" if one.ahead_ms > 0 else "behind"
             text = f"the clock of {one.host} is {_for(abs(one.ahead_ms))} {word} the brokers'"
             yield _problem("clock", None, 1, None, text)

@@ -12,7 +12,7 @@ from fastapi import FastAPI
 from starlette.requests import HTTPConnection
 
 from tarry.api.looking.cursor import MessageCursor
-from tarry.api.looking.health import DEAD_WITHIN_MS, Skew, clock_problems, problems_of
+from tarry.api.looking.health import DEAD_WITHIN_MS, clock_problems, problems_of
 from tarry.api.looking.letters import Letters
 from tarry.api.looking.message import Content, MessageLook, handle_at, look_at_message, read_content, results_of_id
 from tarry.api.looking.models import PartitionRow, Problem
@@ -29,7 +29,7 @@ from tarry.core.request.pause import Pause
 from tarry.core.request.status import Status
 from tarry.errors import UsageError
 from tarry.handle import Handle
-from tarry.kafka.broker_time import clocks_of
+from tarry.kafka.broker_time import RECENT_MS, ComparedClock, clocks_of
 from tarry.kafka.control import decided_in
 from tarry.kafka.control_log import control_log_of
 from tarry.kafka.errors import group_errors
@@ -49,9 +49,6 @@ CALM_MS: Final = 5_000
 
 SLOW_MS: Final = 20_000
 """How old an answer may be about what hardly changes."""
-
-RECENT_CLOCK_MS: Final = 2 * 3_600_000
-"""A service asks for the brokers' time once an hour; an older question is of one that has ended."""
 
 _T = TypeVar("_T")
 
@@ -112,21 +109,21 @@ class Lookout:
         group = self._parts.settings.service.group
         return await self._ask("owners", CALM_MS, lambda inspector: owners_of(inspector.admin, group))
 
-    async def skews(self) -> Seen[list[Skew]]:
-        """Return how far the clocks of the services' machines are ahead."""
+    async def clocks(self) -> Seen[list[ComparedClock]]:
+        """Return the clocks of the services' machines."""
         cluster, clock, topics = self._parts.cluster, self._clock, [one.topic for one in self.intakes]
 
-        def read(inspector: Inspector) -> list[Skew]:
-            found: dict[str, tuple[int, int]] = {}
+        def read(inspector: Inspector) -> list[ComparedClock]:
+            found: dict[str, ComparedClock] = {}
             there = inspector.offsets.existing([(topic + STATUS, 0) for topic in topics])
             for topic in [topic for topic in topics if (topic + STATUS, 0) in there]:
                 for one in clocks_of(cluster, topic, inspector.offsets, clock):
-                    if one.host not in found or found[one.host][1] < one.at_ms:
-                        found[one.host] = one.ahead_ms, one.at_ms
-            oldest_ms = clock.now_ms() - RECENT_CLOCK_MS
-            return [Skew(host, ahead_ms) for host, (ahead_ms, at_ms) in sorted(found.items()) if at_ms > oldest_ms]
+                    if one.host not in found or found[one.host].at_ms < one.at_ms:
+                        found[one.host] = one
+            oldest_ms = clock.now_ms() - RECENT_MS
+            return [one for one in sorted(found.values()) if one.at_ms > oldest_ms]
 
-        return await self._ask("skews", SLOW_MS, read)
+        return await self._ask("clocks", SLOW_MS, read)
 
     # -- intakes -------------------------------------------------------------------------------------------------------
 
@@ -216,9 +213,9 @@ class Lookout:
     async def health(self) -> Seen[list[Problem]]:
         """Return what is not well."""
         of_intakes = [await self.problems(one.topic) for one in self.intakes]
-        skews = await self.skews()
-        found = [problem for seen in of_intakes for problem in seen.value] + list(clock_problems(skews.value))
-        away = next((seen.away for seen in of_intakes if seen.away), skews.away)
+        clocks = await self.clocks()
+        found = [problem for seen in of_intakes for problem in seen.value] + list(clock_problems(clocks.value))
+        away = next((seen.away for seen in of_intakes if seen.away), clocks.away)
         return Seen(found, min(seen.as_of_ms for seen in of_intakes), away)
 
     # -- deliveries, dead letters, retries, schedules ------------------------------------------------------------------

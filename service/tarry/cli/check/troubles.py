@@ -27,7 +27,7 @@ from tarry.core.request.pause import Pause
 from tarry.core.request.reader import RequestReader
 from tarry.errors import TarryError
 from tarry.kafka.backlog import Backlog
-from tarry.kafka.broker_time import ComparedClock, clocks_of
+from tarry.kafka.broker_time import RECENT_MS, ComparedClock, clocks_of
 from tarry.kafka.control import Control
 from tarry.kafka.group import owners_of
 from tarry.kafka.inspector import Inspector
@@ -42,12 +42,6 @@ from tarry.service.app import policy_of
 from tarry.units import format_duration, format_instant, shown
 
 RUNBOOK = "docs/operations.md"
-
-AHEAD_MS, BEHIND_MS = 2_000, 10_000
-"""From where on a machine's clock is wrong; as the alert `TarryClockSkew` has it."""
-
-RECENT_MS = 2 * 3_600_000
-"""A service asks for the time once an hour; an older question is of one that has ended."""
 
 UNTRIMMED = 100_000
 """The service deletes done records once a second; so many are left only if it cannot."""
@@ -278,8 +272,7 @@ def _clocks(
                     last[one.host] = one
     newest_ms = max((one.at_ms for one in last.values()), default=0)
     for one in sorted(last.values()):
-        is_recent = one.at_ms > newest_ms - RECENT_MS
-        if is_recent and (one.ahead_ms > AHEAD_MS or one.ahead_ms < -BEHIND_MS):
+        if one.is_wrong and one.at_ms > newest_ms - RECENT_MS:
             word = "ahead of" if one.ahead_ms > 0 else "behind"
             yield Finding(
                 NOTE,
