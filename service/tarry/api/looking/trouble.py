@@ -5,11 +5,12 @@ whose head has waited longest; all are counted.
 """
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from heapq import nsmallest
 from typing import Final, NamedTuple
 
 from tarry.client.retry.core.key_queue import Trouble, decode_trouble
-from tarry.client.retry.core.names import DEAD, RETRY, STATE
+from tarry.client.retry.core.names import RETRY, STATE, GroupTopics
 from tarry.errors import UsageError
 from tarry.kafka.errors import group_errors
 from tarry.kafka.inspector import ANSWER_WITHIN_S, Inspector
@@ -17,28 +18,15 @@ from tarry.kafka.inspector import ANSWER_WITHIN_S, Inspector
 MOST: Final = 500
 
 
-class Group(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Group(GroupTopics):
     """A group of consumers that retry.
 
     Attributes:
-        topic: the topic that it reads.
-        group: its name.
-        partitions: how many the topic has.
+        partitions: how many partitions its topic has.
     """
 
-    topic: str
-    group: str
     partitions: int
-
-    @property
-    def state(self) -> str:
-        """The topic with its keys in trouble."""
-        return f"{self.topic}.{self.group}{STATE}"
-
-    @property
-    def dead(self) -> str:
-        """Its topic of dead letters."""
-        return f"{self.topic}.{self.group}{DEAD}"
 
 
 class KeyInTrouble(NamedTuple):

@@ -7,18 +7,16 @@ RETRY, STATE, DEAD = ".retry", ".retry-state", ".dead"
 
 
 @dataclass(frozen=True, slots=True)
-class Names:
-    """The topics of a consumer.
+class GroupTopics:
+    """The topics that belong to a topic and a group.
 
     Attributes:
         topic: the topic that the group consumes.
         group: the consumer group.
-        intake: the intake that failed messages are sent to.
     """
 
     topic: str
     group: str
-    intake: str
 
     @property
     def retry(self) -> str:
@@ -34,3 +32,14 @@ class Names:
     def dead(self) -> str:
         """The topic of dead letters: messages that were given up."""
         return f"{self.topic}.{self.group}{DEAD}"
+
+
+@dataclass(frozen=True, slots=True)
+class Names(GroupTopics):
+    """The topics of a consumer.
+
+    Attributes:
+        intake: the intake that failed messages are sent to.
+    """
+
+    intake: str
