@@ -15,10 +15,12 @@ from tarry.api.console.formats import ago, brief, rate, size, span, times
 from tarry.api.console.values import form_of, value_as
 from tarry.api.looking.cursor import BEGIN, LetterCursor, MessageCursor, letter_cursor, message_cursor
 from tarry.api.looking.due import FOREVER_MS, STEPS_MS, bounds, rows, windows
+from tarry.api.looking.health import problems_of
 from tarry.api.looking.letters import Letters
 from tarry.api.looking.message import parsed_place, rounded
 from tarry.api.looking.models import DeadHour
 from tarry.api.looking.paging import First, Wanted, position_of
+from tarry.api.looking.reading import IntakeLook
 from tarry.api.looking.recent import Fired, Recent
 from tarry.api.looking.rows import dead_page, due_rows, message_row
 from tarry.api.looking.search import sought
@@ -26,9 +28,10 @@ from tarry.api.looking.shown import Sight, shown
 from tarry.api.looking.trouble import groups_among
 from tarry.api.problems import ProblemError
 from tarry.core.progress.source import INTAKE, PARKED, Source
+from tarry.core.request.pause import Pause
 from tarry.handle import Handle
 from tarry.kafka.backlog_index import DueRange
-from tarry.kafka.inspector import Waiting
+from tarry.kafka.inspector import ParkedMessages, Waiting
 
 if TYPE_CHECKING:
     from confluent_kafka import Message
@@ -286,6 +289,21 @@ def test_what_a_text_can_be() -> None:
 @pytest.mark.parametrize("text", ["", "a", "a/1", "a/x/1", "a/1/-1", f"a/{'1' * 30}/1", "/1/1"])
 def test_what_is_no_place(text: str) -> None:
     assert parsed_place(text) is None
+
+
+@pytest.mark.parametrize(
+    ("grants", "kinds"),
+    [(["look"], ["paused", "parked", "dead"]), (["look:orders"], ["paused"]), (["look:other"], [])],
+)
+def test_what_is_not_well_names_no_target_that_may_not_be_seen(grants: list[str], kinds: list[str]) -> None:
+    look = IntakeLook(parked=[ParkedMessages(("in", 0), "bills", 3, NOW_MS), ParkedMessages(("in", 0), "orders", 1, 5)])
+    pauses = [Pause("orders", paused=True, reason="the warehouse is down", who="eve", at_ms=NOW_MS)]
+    sight = Sight(Principal("p", parsed_grants(grants)))
+    dead = 1 if sight.sees("bills") else 0
+    found = list(problems_of("in", look, [], pauses, dead, NOW_MS, sight.sees))
+    assert [one.kind for one in found] == kinds
+    assert ("warehouse" in str(found)) == ("paused" in kinds)
+    assert ("bills" in str(found)) == ("parked" in kinds)
 
 
 def test_groups_that_retry_are_found_by_their_topics() -> None:

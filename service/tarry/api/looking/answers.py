@@ -55,7 +55,7 @@ class Answers:
 
     async def health(self) -> Health:
         """Return whether all is well."""
-        seen = await self._lookout.health()
+        seen = await self._lookout.health(self.sight.sees)
         return Health(as_of=seen.as_of_ms, away=seen.away, is_well=not seen.value, problems=seen.value)
 
     async def intakes(self) -> Intakes:

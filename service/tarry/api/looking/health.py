@@ -1,6 +1,6 @@
 """Whether all is well, in lines that say what is not; pure."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from tarry.api.looking.models import PartitionRow, Problem
 from tarry.api.looking.reading import IntakeLook
@@ -29,6 +29,7 @@ def problems_of(
     pauses: Sequence[Pause],
     dead_today: int,
     now_ms: int,
+    sees: Callable[[str], bool],
 ) -> Iterator[Problem]:
     """Return what is not well with an intake, the worst first.
 
@@ -39,6 +40,7 @@ def problems_of(
         pauses: those of its targets that hold now.
         dead_today: how many open dead letters were written within `DEAD_WITHIN_MS`.
         now_ms: the present time.
+        sees: whether a target may be seen by whoever asks.
     """
     refused = [row for row in rows if row.state == "quarantined"]
     if refused:
@@ -54,11 +56,12 @@ def problems_of(
         text = f"a message has been due for {_for(now_ms - since_ms)} and is not delivered"
         yield _problem("late", intake, len(late), since_ms, text)
     paused = {one.target for one in pauses}
+    pauses = [one for one in pauses if sees(one.target)]
     if pauses:
-        which = next(iter(paused)) if len(paused) == 1 else f"{len(paused)} targets"
-        text = f"{which} {'is' if len(paused) == 1 else 'are'} paused: {_reason(pauses)}"
-        yield _problem("paused", intake, len(paused), min(one.at_ms for one in pauses), text)
-    parked = [one for one in look.parked if one.target not in paused]
+        which = pauses[0].target if len(pauses) == 1 else f"{len(pauses)} targets"
+        text = f"{which} {'is' if len(pauses) == 1 else 'are'} paused: {_reason(pauses)}"
+        yield _problem("paused", intake, len(pauses), min(one.at_ms for one in pauses), text)
+    parked = [one for one in look.parked if one.target not in paused and sees(one.target)]
     targets = {one.target for one in parked}
     if targets:
         since = [one.since_ms for one in parked if one.since_ms is not None]

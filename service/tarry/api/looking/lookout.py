@@ -191,8 +191,8 @@ class Lookout:
 
         return await self._ask(("refusals", topic, tuple(partitions)), SLOW_MS, read)
 
-    async def problems(self, topic: str) -> Seen[list[Problem]]:
-        """Return what is not well with an intake."""
+    async def problems(self, topic: str, sees: Callable[[str | None], bool]) -> Seen[list[Problem]]:
+        """Return what is not well with an intake, as far as it is about targets that may be seen."""
         look, rows, now_ms = await self.look(topic), await self.partitions(topic), self._clock.now_ms()
         if look.value is None:
             text = "its topics do not exist yet: start `tarry serve`"
@@ -201,18 +201,14 @@ class Lookout:
             )
             return Seen([missing], look.as_of_ms, look.away)
         dead = await self.letters(topic)
-        today = [
-            one
-            for one in dead.value.seen(lambda _target: True)
-            if not one.is_sent_again and one.at_ms > now_ms - DEAD_WITHIN_MS
-        ]
+        today = [one for one in dead.value.seen(sees) if not one.is_sent_again and one.at_ms > now_ms - DEAD_WITHIN_MS]
         pauses = await self.pauses(topic)
-        found = list(problems_of(topic, look.value, rows.value, pauses.value, len(today), now_ms))
+        found = list(problems_of(topic, look.value, rows.value, pauses.value, len(today), now_ms, sees))
         return Seen(found, look.as_of_ms, look.away or rows.away or dead.away or pauses.away)
 
-    async def health(self) -> Seen[list[Problem]]:
-        """Return what is not well."""
-        of_intakes = [await self.problems(one.topic) for one in self.intakes]
+    async def health(self, sees: Callable[[str | None], bool]) -> Seen[list[Problem]]:
+        """Return what is not well, as far as it is about targets that may be seen."""
+        of_intakes = [await self.problems(one.topic, sees) for one in self.intakes]
         clocks = await self.clocks()
         found = [problem for seen in of_intakes for problem in seen.value] + list(clock_problems(clocks.value))
         away = next((seen.away for seen in of_intakes if seen.away), clocks.away)
