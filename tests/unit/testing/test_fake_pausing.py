@@ -240,8 +240,9 @@ def test_a_released_partition_counts_as_confirmed_and_its_next_owner_obeys() -> 
 
 
 @pytest.mark.parametrize("was_obeyed", [True, False])
-def test_a_log_without_a_leader_holds_up_a_take_over_only_if_a_pause_may_have_been_confirmed(
-    *, was_obeyed: bool
+@pytest.mark.parametrize(("hindered_by", "event"), [("no leader", "taken_over"), ("no right", "pausing_not_possible")])
+def test_a_log_that_cannot_be_read_holds_up_a_take_over_only_if_a_pause_may_have_been_confirmed(
+    hindered_by: str, event: str, *, was_obeyed: bool
 ) -> None:
     service = Service(with_control=was_obeyed)
     service.serve()
@@ -249,17 +250,23 @@ def test_a_log_without_a_leader_holds_up_a_take_over_only_if_a_pause_may_have_be
         service.wait_confirmed(service.pause())
     else:
         make_or_check_control(service.admin, "in", 1)
-    service.broker.take_away("in.control")
+    if hindered_by == "no leader":
+        service.broker.take_away("in.control")
+    else:
+        service.broker.deny("in.control")
     service.crash_and_start()
     service.send()
-    service.until(lambda: service.said("taken_over"))
+    service.until(lambda: service.said(event))
     if not was_obeyed:
         service.wait_delivered(1)
         return
     service.run(3 * PATIENCE_MS)
     assert not service.said("serving")
     assert service.said("pausing_not_possible")[0]["waiting"] == 1
-    service.broker.bring_back("in.control")
+    if hindered_by == "no leader":
+        service.broker.bring_back("in.control")
+    else:
+        service.broker.deny("in.control", denied=False)
     service.serve()
     service.run(5_000)
     assert service.delivered() == []
@@ -280,32 +287,6 @@ def test_what_is_known_stays_in_force_while_the_log_is_away() -> None:
     service.broker.bring_back("in.control")
     service.wait_confirmed(service.resume())
     service.wait_delivered(1)
-
-
-@pytest.mark.parametrize("was_obeyed", [True, False])
-def test_a_log_that_must_not_be_read_holds_up_a_take_over_only_if_a_pause_may_have_been_confirmed(
-    *, was_obeyed: bool
-) -> None:
-    service = Service(with_control=was_obeyed)
-    service.serve()
-    if was_obeyed:
-        service.wait_confirmed(service.pause())
-    else:
-        make_or_check_control(service.admin, "in", 1)
-    service.broker.deny("in.control")
-    service.crash_and_start()
-    service.send()
-    service.until(lambda: service.said("pausing_not_possible"))
-    if not was_obeyed:
-        service.wait_delivered(1)
-        return
-    service.run(3 * PATIENCE_MS)
-    assert not service.said("serving")
-    assert service.said("pausing_not_possible")[0]["waiting"] == 1
-    service.broker.deny("in.control", denied=False)
-    service.serve()
-    service.run(2_000)
-    assert service.delivered() == []
 
 
 def test_a_log_that_was_made_again_is_read_anew_and_its_predecessor_confirms_nothing() -> None:
