@@ -43,7 +43,7 @@ $(READY): requirements.lock pyproject.toml
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
 	@touch $(READY)
 
-demo: $(READY) ## run a broker, the service, a producer and a reader in one terminal; FOR=20s is the default
+demo: $(READY) ## run a broker, the service, a producer, a reader and the console; FOR=20s is the default
 	$(BIN)/tarry demo --for $(FOR)
 
 browser: ## install Chromium for the tests of the console, if there is no browser; needs root and apt-get
