@@ -59,11 +59,9 @@ def make_app(parts: Parts) -> ASGIApp:
 
 
 def _routed(parts: Parts, gate: Gate) -> FastAPI:
-    brokers = health.Brokers(parts)
-
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
-        asking = asyncio.create_task(brokers.ask())
+        asking = asyncio.create_task(parts.brokers.ask())
         try:
             yield
         finally:
@@ -86,7 +84,7 @@ def _routed(parts: Parts, gate: Gate) -> FastAPI:
     intakes = Intakes(parts)
     finding = Finding(parts, intakes)
     state = app.state
-    state.parts, state.gate, state.brokers, state.intakes, state.finding = parts, gate, brokers, intakes, finding
+    state.parts, state.gate, state.intakes, state.finding = parts, gate, intakes, finding
     state.sending, state.acting = Sending(parts, intakes), Acting(parts, intakes, finding)
     state.timers, state.streams = Timers(parts, intakes, finding), Streams(parts)
     v1 = APIRouter(prefix="/v1")

@@ -12,6 +12,7 @@ from typing import Final, TypeVar
 
 from starlette.requests import HTTPConnection
 
+from tarry.api.brokers import ASK_EVERY_S, Brokers
 from tarry.api.metrics import ApiMetrics
 from tarry.api.producer import ApiProducer
 from tarry.api.results import ResultsReader
@@ -50,6 +51,8 @@ class Parts:
         self._producers: dict[str, ApiProducer] = {}
         self._readers: dict[str, ResultsReader] = {}
         self.metrics = ApiMetrics()
+        admin = cluster.clients.admin(cluster.admin())
+        self.brokers = Brokers(lambda: admin.describe_cluster(request_timeout=ASK_EVERY_S), clock)
 
     def producer(self, intake: str) -> ApiProducer:
         """Return the producer of an intake; call it on the event loop."""
@@ -85,6 +88,7 @@ class Parts:
             UsageError: there is no such intake, partition or checkpoint.
             BrokerError: Kafka does not answer.
         """
+        await self.brokers.demand()
         return await asyncio.get_running_loop().run_in_executor(self._threads, self._look, call)
 
     def _look(self, call: Callable[[Inspector], _Found]) -> _Found:

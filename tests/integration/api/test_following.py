@@ -140,7 +140,6 @@ def test_streams_are_limited_and_end_with_their_token_and_with_the_server(
 ) -> None:
     path = tmp_path / "tokens.json"
     token = make_token(path, "watcher", "look")
-    short = make_token(path, "short", "look", expires_in_ms=20_000)
     with Api(config_beside(service, 2, tokens=str(path), streams=2), tmp_path) as api:
         with (
             api.client(token) as client,
@@ -151,9 +150,12 @@ def test_streams_are_limited_and_end_with_their_token_and_with_the_server(
             assert (third.status_code, third.json()["code"]) == (429, "too-many-requests")
             assert int(third.headers["retry-after"]) > 0
             assert (one.status_code, two.status_code) == (200, 200)
-        with api.client(short) as client, client.stream("GET", "/v1/events") as stream:
-            last = list(said(stream))
-            assert last[-1]["event"] == "end"
+        short = make_token(path, "short", "look", expires_in_ms=6_000)
+        with api.client(short) as client:
+            wait_until(lambda: client.get("/v1/health").status_code == 200, "the new token")
+            with client.stream("GET", "/v1/events") as stream:
+                last = list(said(stream))
+        assert last[-1]["event"] == "end"
         with api.client(token) as client, client.stream("GET", "/v1/events") as stream:
             api.process.signal(signal.SIGTERM)
             assert json.loads(list(said(stream))[-1]["data"]) == {"reason": "this replica stops"}

@@ -125,6 +125,7 @@ class Intakes:
 
     async def _read(self, intake: str) -> None:
         try:
+            await self._parts.brokers.demand()
             count, policies = await asyncio.get_running_loop().run_in_executor(None, self._asked, intake)
         except BrokerError as error:
             self._parts.on_event("status_not_read", intake=intake, error=str(error))

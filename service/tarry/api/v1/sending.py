@@ -282,6 +282,7 @@ class Sending:
         """Send, and wait until all replicas have it."""
         producer = self._parts.producer(order.intake)
         try:
+            await self._parts.brokers.demand()
             if isinstance(message, DelayedMessage):
                 return await producer.send_message(message, partition)
             return await producer.send_schedule(message)
