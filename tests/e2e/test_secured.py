@@ -5,12 +5,13 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
-from dataclasses import replace
+from contextlib import ExitStack, contextmanager
+from dataclasses import fields, replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+import httpx
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin._acl import AclOperation
@@ -20,6 +21,7 @@ from confluent_kafka.cimpl import NewTopic
 from tarry.client import DelayedProducer, OutcomeReader
 from tarry.client.retry.core.names import DEAD, RETRY, STATE
 from tests.e2e.conftest import Lab, laboratory, verdict
+from tests.support.api import Api, ApiConfig
 from tests.support.brokers import starting_brokers, wait_until
 from tests.support.buckets import SMALL_WHEEL, wait_empty
 from tests.support.grants import MAKER, SERVICE, Grant, documented
@@ -27,7 +29,7 @@ from tests.support.processes import Serve, ServeConfig
 from tests.support.programs import Said, tarry
 from tests.support.retrying import RetryConfig, all_done, consuming, in_order_and_once, wait_done
 from tests.support.retrying import send as send_tasks
-from tests.support.secured import NAMES, Authority, SecuredBroker, config_of
+from tests.support.secured import NAMES, Authority, SecuredBroker, User, config_of
 from tests.support.topics import read_topic
 from tests.support.workload import Sending
 
@@ -235,6 +237,78 @@ def test_a_retrying_consumer_needs_what_is_documented(
         assert consumer.events("kafka_warning") == 0, consumer.tail()
         assert consumer.events("trim_failed") == 0, consumer.tail()
     in_order_and_once(sent, all_done(plain, "paid"))
+
+
+API: Final = documented("What the API may do", NAMES)
+
+
+@pytest.fixture(scope="module")
+def served_to_the_api(made: SecuredBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredBroker]:
+    """A service for whoever asks by HTTP."""
+    serve = Serve(config_of(made, made.user("serves the api", NEEDED)), tmp_path_factory.mktemp("serves"))
+    try:
+        serve.start().wait_serving()
+        yield made
+    finally:
+        serve.close()
+
+
+@contextmanager
+def api_as(made: SecuredBroker, user: User, directory: Path) -> Iterator[httpx.Client]:
+    config = config_of(made, user)
+    settings = {field.name: getattr(config, field.name) for field in fields(config)}
+    with Api(ApiConfig(**settings, api={"port": 0}), directory) as api, api.client() as client:
+        yield client
+
+
+def test_the_api_can_do_all_with_the_documented_rights(served_to_the_api: SecuredBroker, tmp_path: Path) -> None:
+    made = served_to_the_api
+    message: dict[str, Any] = {"target": "bills", "key": "k", "value": "v"}
+    with api_as(made, made.user("api", API), tmp_path) as client:
+
+        def ask(method: str, path: str, status: int = 200, **body: Any) -> dict[str, Any]:
+            answer = client.request(method, path, json=body or None)
+            assert answer.status_code == status, (method, path, answer.text)
+            found: dict[str, Any] = answer.json()
+            return found
+
+        assert ask("POST", "/v1/messages", **message, delay="100ms", wait="20s")["outcome"]["outcome"] == "fired"
+        moved = ask("POST", "/v1/messages", 202, **message, delay="2900ms")["handle"]
+        assert ask("GET", f"/v1/messages/{moved}")["state"] in {"pending", "waiting"}
+        assert ask("POST", f"/v1/messages/{moved}:deliver-now", 202)["twice"] in {"no", "maybe", "yes"}
+        assert ask("PUT", "/v1/timers?key=k&name=n", 202, target="bills", delay="2900ms")["handle"]
+        assert ask("DELETE", "/v1/timers?key=k&name=n&wait=20s")["state"] == "cancelled"
+        assert ask("PUT", "/v1/targets/bills/pause", reason="a test", wait="20s")["confirmed"]
+        assert not ask("PUT", "/v1/targets/bills/resume", reason="a test", wait="20s")["paused"]
+        for path in ("health", "intakes", "targets", "partitions", "pending", "pending/messages", "schedules", "dead"):
+            ask("GET", f"/v1/{path}")
+        ask("GET", "/v1/retries")
+        with client.stream("GET", "/v1/events") as stream:
+            assert stream.status_code == 200
+
+
+@pytest.mark.some_of("grant", 3)
+@pytest.mark.parametrize("grant", API, ids=str)
+def test_a_right_that_the_api_has_not_costs_what_needs_it_and_nothing_else(
+    served_to_the_api: SecuredBroker, tmp_path: Path, grant: Grant
+) -> None:
+    made = served_to_the_api
+    user = made.user(f"api without {grant}", [other for other in API if other != grant])
+    with api_as(made, user, tmp_path) as client:
+        sent = client.post("/v1/messages", json={"target": "bills", "delay": "100ms"})
+        may_send = grant.operation != AclOperation.WRITE or grant.name != "rights"
+        assert sent.status_code == (202 if may_send else 503), sent.text
+        statuses = {}
+        for path in ("health", "targets", "partitions", "pending", "pending/messages", "schedules", "dead", "retries"):
+            answer = client.get(f"/v1/{path}")
+            statuses[path] = answer.status_code
+            assert answer.status_code in {200, 503}, (path, answer.text)
+            if answer.status_code == 503:
+                # An operator must not take it for an outage.
+                said = answer.json()
+                assert said["code"] == "kafka-refuses" or "uthorization failed" in said["detail"], answer.text
+                assert grant.name in said["detail"] or "uthorization failed" in said["detail"], answer.text
+        assert 200 in statuses.values()
 
 
 @pytest.mark.some_of("wrong")

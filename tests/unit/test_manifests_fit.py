@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import yaml
+from confluent_kafka.admin._resource import ResourceType
 from typer.main import get_command
 
 from deploy import render
@@ -176,14 +177,23 @@ def test_the_service_s_user_may_do_what_it_needs_and_no_more(config: Config) -> 
     assert granted_to("tarry") == wanted
 
 
-def test_the_user_of_jobs_that_look_may_do_what_is_documented_and_no_more(config: Config) -> None:
-    names = {
-        "<intake>": [intake.topic for intake in config.intakes],
-        "<target>": [to for intake in config.intakes for to in ((intake.target,) if intake.target else intake.targets)],
-        "<group>": [config.service.group],
-    }
+@pytest.mark.parametrize(
+    ("user", "heading"),
+    [("tarry-api", "What the API may do"), ("tarry-spark", "What Spark jobs that only read may do")],
+)
+def test_the_users_of_api_and_jobs_may_do_what_is_documented_and_no_more(
+    config: Config, user: str, heading: str
+) -> None:
     wanted: dict[tuple[str, str, str], set[str]] = {}
-    for grant in documented("What Spark jobs that only read may do", names):
-        key = (grant.kind.name.lower(), grant.name, "prefix" if grant.is_prefix else "literal")
-        wanted.setdefault(key, set()).add(grant.operation.name.title().replace("_", ""))
-    assert granted_to("tarry-spark") == wanted
+    for intake in config.intakes:
+        names = {
+            "<intake>": [intake.topic],
+            "<target>": [intake.target] if intake.target else list(intake.targets),
+            "<group>": [config.service.group],
+            "<level>": [str(level) for level in range(1, geometry_of(config, intake).levels + 1)],
+        }
+        for grant in documented(heading, names):
+            kind = "transactionalId" if grant.kind == ResourceType.TRANSACTIONAL_ID else grant.kind.name.lower()
+            key = (kind, grant.name, "prefix" if grant.is_prefix else "literal")
+            wanted.setdefault(key, set()).add(grant.operation.name.title().replace("_", ""))
+    assert granted_to(user) == wanted

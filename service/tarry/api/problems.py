@@ -33,6 +33,7 @@ class Code(StrEnum):
     INTERNAL = "internal"
     ISSUER_AWAY = "issuer-away"
     KAFKA_AWAY = "kafka-away"
+    KAFKA_REFUSES = "kafka-refuses"
     MISDIRECTED = "misdirected"
     NOT_ALLOWED = "method-not-allowed"
     NOT_FOUND = "not-found"
@@ -110,7 +111,10 @@ def problem_of(error: TarryError) -> ProblemError:
         case HeaderError():
             return ProblemError(HTTPStatus.UNPROCESSABLE_ENTITY, str(error))
         case BrokerError():
-            return ProblemError(HTTPStatus.SERVICE_UNAVAILABLE, str(error), headers={"Retry-After": str(RETRY_AFTER_S)})
+            is_refused = error.code.endswith("AUTHORIZATION_FAILED") or error.code == "UNKNOWN_TOPIC_OR_PART"
+            code = Code.KAFKA_REFUSES if is_refused else Code.KAFKA_AWAY
+            headers = {"Retry-After": str(RETRY_AFTER_S)}
+            return ProblemError(HTTPStatus.SERVICE_UNAVAILABLE, str(error), code, headers=headers)
         case UsageError():
             return ProblemError(HTTPStatus.NOT_FOUND, str(error))
         case _:

@@ -68,7 +68,7 @@ class Birth:
 
     def _lows(self, intake: str, places: list[Place]) -> dict[Place, int]:
         """Return the first offset of each partition that holds no record, and whose journal never held one."""
-        if self._topics.find([intake]):
+        if self._topics.partitions([intake]):
             starts, ends = self._offsets.starts(places), self._offsets.ends(places, committed=False)
             lows = {place: starts[place] for place in places if starts[place] == ends[place]}
         else:

@@ -35,6 +35,7 @@ from tarry.headers import derived_id, id_bytes
 from tarry.kafka.backlog import Backlog, Stretch
 from tarry.kafka.backlog_index import ranges_of
 from tarry.kafka.errors import group_errors
+from tarry.kafka.group import owners_of
 from tarry.kafka.offsets import Offsets
 from tarry.kafka.parked_record import parked_target
 from tarry.kafka.partition_logs import journal_of, level_log_of, read_to_ends, spans_of
@@ -42,7 +43,7 @@ from tarry.kafka.record_headers import headers_of, read_headers, saved_headers
 from tarry.kafka.settings import Cluster
 from tarry.kafka.topics import RESULTS
 from tarry.kafka.trim_tolerant_reader import TrimTolerantReader
-from tarry.kafka.types import Place
+from tarry.kafka.types import OffsetMetadata, Place
 
 ANSWER_WITHIN_S = 10.0
 PACE = 1_000
@@ -157,6 +158,7 @@ class Inspector:
         on_progress: Callable[[int, int], None] = lambda _read, _more: None,
     ) -> None:
         self._servers = cluster.bootstrap_servers
+        self._group = group
         self._admin = cluster.clients.admin(cluster.admin())
         self._offsets = Offsets(self._admin, group, cluster)
         self._reader = TrimTolerantReader(cluster, clock)
@@ -206,7 +208,7 @@ class Inspector:
         places = [(intake, number) for number in (there if partition is None else [partition])]
         checkpoints = {}
         lows = {}
-        for place, (low, metadata) in self._offsets.committed(places).items():
+        for place, (low, metadata) in self._committed(places).items():
             try:
                 checkpoints[place], lows[place] = decode_checkpoint(metadata), low
             except CheckpointError as error:
@@ -251,8 +253,17 @@ class Inspector:
         Raises:
             BrokerError: no answer.
         """
-        committed = self._offsets.committed(places)
+        committed = self._committed(places)
         return sorted({topic for (topic, _), (_, metadata) in committed.items() if is_checkpoint(metadata)})
+
+    def _committed(self, places: Iterable[Place]) -> dict[Place, OffsetMetadata]:
+        try:
+            return self._offsets.committed(places)
+        except RetriableError as error:
+            if error.code == "_TIMED_OUT":
+                # The client library asks again and again if the group may not be seen. This request says so.
+                owners_of(self._admin, self._group)
+            raise
 
     def partitions(self, intake: str) -> int:
         """Return the number of an intake's partitions.

@@ -7,6 +7,7 @@ from confluent_kafka import Consumer, IsolationLevel, KafkaException, TopicParti
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._listoffsets import OffsetSpec
 
+from tarry.errors import RetriableError
 from tarry.kafka.errors import error_of, group_errors, translate_group
 from tarry.kafka.settings import Cluster
 from tarry.kafka.types import OffsetMetadata, Place
@@ -125,8 +126,18 @@ class Offsets:
         return self._admin.list_offsets(request, isolation_level=isolation, request_timeout=REQUEST_TIMEOUT_S)
 
     def _results(self, futures: dict[TopicPartition, "Future[Any]"]) -> dict[Place, int]:
-        with group_errors("ask for offsets"):
-            return {(p.topic, p.partition): future.result().offset for p, future in futures.items()}
+        try:
+            with group_errors("ask for offsets"):
+                return {(p.topic, p.partition): future.result().offset for p, future in futures.items()}
+        except RetriableError as error:
+            if error.code != "_NOENT":
+                raise
+            places = [(p.topic, p.partition) for p in futures]
+            unseen = sorted({topic for topic, _ in set(places).difference(self.existing(places))})
+            if not unseen:
+                raise  # they have leaders by now
+            text = f"{', '.join(unseen)}: not there, or this user may not see it (docs/security.md)"
+            raise RetriableError(text, "UNKNOWN_TOPIC_OR_PART") from error
 
 
 class PendingAnswers:

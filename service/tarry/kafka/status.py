@@ -32,8 +32,8 @@ def statuses_of(
         RetriableError: the brokers do not answer, or do not let us read the topic.
     """
     name = intake + STATUS
-    found = topics.find([intake, name])
-    if intake not in found or name not in found:
+    partitions = topics.partitions([intake, name])
+    if intake not in partitions or name not in partitions:
         return {}
     place = (name, 0)
     start = offsets.starts([place])[place]
@@ -47,6 +47,6 @@ def statuses_of(
         except ValueError as error:
             on_warning(f"{name}: key {key!r}: {error}")
             continue
-        if status.partition < found[intake].partitions:
+        if status.partition < partitions[intake]:
             statuses[status.partition] = status
     return statuses

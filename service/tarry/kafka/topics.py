@@ -105,12 +105,16 @@ class TopicAdmin:
         with group_errors("ask for the cluster's brokers"):
             return len(self._admin.list_topics(timeout=REQUEST_TIMEOUT_S).brokers)
 
-    def find(self, names: Iterable[str]) -> dict[str, Found]:
-        """Return those of the topics that exist."""
+    def partitions(self, names: Iterable[str]) -> dict[str, int]:
+        """Return how many partitions those of the topics have that exist. It needs no right but to see them."""
         wanted = set(names)
         with group_errors("ask for the cluster's topics"):
             known = self._admin.list_topics(timeout=REQUEST_TIMEOUT_S).topics
-        there = [name for name in known if name in wanted]
+        return {name: len(found.partitions) for name, found in known.items() if name in wanted}
+
+    def find(self, names: Iterable[str]) -> dict[str, Found]:
+        """Return those of the topics that exist, with their settings."""
+        there = self.partitions(names)
         if not there:
             return {}
         resources = [ConfigResource(ResourceType.TOPIC, name) for name in there]
@@ -119,7 +123,7 @@ class TopicAdmin:
                 resource.name: {entry.name: entry.value for entry in future.result().values()}
                 for resource, future in self._admin.describe_configs(resources).items()
             }
-        return {name: Found(len(known[name].partitions), configs[name]) for name in there}
+        return {name: Found(count, configs[name]) for name, count in there.items()}
 
     def targets(self, names: Iterable[str], timeout_s: float) -> dict[str, Target]:
         """Describe target topics, all of them with two requests.

@@ -18,7 +18,7 @@ from tarry.api.console.formats import FILTERS
 from tarry.api.looking.answers import Answers
 from tarry.api.looking.lookout import Lookout, lookout_of
 from tarry.api.parts import Parts, parts_of
-from tarry.api.problems import ProblemError, fault_text, problem_of
+from tarry.api.problems import Code, ProblemError, fault_text, problem_of
 from tarry.errors import BrokerError, TarryError
 
 HERE: Final = Path(__file__).parent
@@ -181,5 +181,6 @@ async def _problem_page(request: Request, error: ProblemError) -> Response:
     page = Page(request)
     if error.status == HTTPStatus.UNAUTHORIZED:
         return RedirectResponse(page.url("/login", next=request.url.path.removeprefix(page.base)), 303)
-    title = _TITLES.get(error.status, error.status.phrase)
+    is_refused = error.code == Code.KAFKA_REFUSES
+    title = "Kafka refuses this" if is_refused else _TITLES.get(error.status, error.status.phrase)
     return await page.render("problem.html", title, status=int(error.status), detail=error.detail)

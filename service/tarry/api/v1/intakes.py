@@ -148,8 +148,7 @@ class Intakes:
         admin = cluster.clients.admin(cluster.admin())
         topics, offsets = TopicAdmin(admin), Offsets(admin, parts.settings.service.group, cluster)
         try:
-            found = topics.find([intake])
-            count = found[intake].partitions if intake in found else 0
+            count = topics.partitions([intake]).get(intake, 0)
             statuses = statuses_of(intake, cluster, topics, offsets, parts.clock, warnings.append)
         finally:
             offsets.close()

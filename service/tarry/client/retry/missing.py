@@ -170,11 +170,11 @@ class Missing:
         Raises:
             RetriableError: the brokers do not answer.
         """
-        there = self._topics.find([self._results])
+        there = self._topics.partitions([self._results])
         if self._results not in there:
             self._clients.warn(f"{self._results} does not exist or may not be described: cannot look for late messages")
             return
-        places = [(self._results, number) for number in range(there[self._results].partitions)]
+        places = [(self._results, number) for number in range(there[self._results])]
         now_ms = self._clock.now_ms()
         back_ms = max(self._back_ms, now_ms - min(wanted.values()))
         reader = Reader(self._clients.cluster, self._clients.warn)

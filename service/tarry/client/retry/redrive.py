@@ -67,10 +67,10 @@ class Redrive:
             UsageError: the topic does not exist.
             RetriableError: the brokers do not answer.
         """
-        found = TopicAdmin(self._admin).find([self._dead])
+        found = TopicAdmin(self._admin).partitions([self._dead])
         if self._dead not in found:
             raise UsageError(f"there is no topic {self._dead}: check its name")
-        places = [(self._dead, number) for number in range(found[self._dead].partitions)]
+        places = [(self._dead, number) for number in range(found[self._dead])]
         offsets = Offsets(self._admin, "tarry-redrive", self._cluster)
         reader = Reader(self._cluster, self._on_warning)
         try:
@@ -107,7 +107,7 @@ class Redrive:
             FatalError: a later redrive of the same topic has fenced this one.
             RetriableError: the brokers do not answer.
         """
-        if to not in TopicAdmin(self._admin).find([to]):
+        if to not in TopicAdmin(self._admin).partitions([to]):
             raise UsageError(f"there is no topic {to}: check its name, or create it")
         keys_are_names = self._keys_are_names(to)
         transactor = Transactor(self._cluster, f"tarry-redrive.{self._dead}")

@@ -54,6 +54,6 @@ def make_or_check(admin: AdminClient, names: Names, replication: int) -> int:
             raise UsageError(f"{topic.name} must have cleanup.policy={topic.config['cleanup.policy']}")
     made = topics.make(topic for topic in wanted if topic.name not in found)
     # A broker may not know the new topics yet; a group that is joined now would leave them out of the assignment.
-    if hidden := set(made).difference(topics.find(made)):
+    if hidden := set(made).difference(topics.partitions(made)):
         raise RetriableError(f"topic {min(hidden)} was created, but a broker does not know it yet")
     return partitions
