@@ -63,8 +63,7 @@ class Running:
 
     def cpu_s(self) -> float:
         """Processor time used so far, in seconds."""
-        fields = Path(f"/proc/{self.pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / _TICKS
+        return cpu_s(self.pid)
 
     def peak_rss_bytes(self) -> int:
         """The largest resident set so far."""
@@ -98,6 +97,12 @@ class Running:
                 return True
             before = now
         return False
+
+
+def cpu_s(pid: int) -> float:
+    """Processor time that a process has used so far, in seconds."""
+    fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / _TICKS
 
 
 def memory_bytes(pid: int, field: str = "VmRSS") -> int:
