@@ -51,7 +51,8 @@ def make_app(parts: Parts) -> ASGIApp:
     gate = Gate(api, parts.clock, parts.on_event)
     app = _routed(parts, gate)
     # The outermost is last.
-    protected: ASGIApp = Authentication(app, gate, Rates(api.rate, parts.clock), api.prefix)
+    handlers = messages.Shortcut(app, api.prefix)
+    protected: ASGIApp = Authentication(handlers, gate, Rates(api.rate, parts.clock), api.prefix)
     protected = Protection(protected, api, parts.metrics)
     if api.proxies:
         protected = ProxyHeadersMiddleware(protected, trusted_hosts=list(api.proxies))  # type: ignore[arg-type, assignment]

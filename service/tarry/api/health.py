@@ -3,11 +3,11 @@
 from http import HTTPStatus
 from typing import Annotated
 
-from fastapi import APIRouter, Depends
+from fastapi import APIRouter
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.responses import PlainTextResponse, Response
 
-from tarry.api.parts import Parts, parts_of
+from tarry.api.parts import Parts, given, parts_of
 from tarry.api.problems import ProblemError
 
 router = APIRouter(include_in_schema=False)
@@ -20,7 +20,7 @@ async def livez() -> Response:
 
 
 @router.get("/readyz")
-async def readyz(parts: Annotated[Parts, Depends(parts_of)]) -> Response:
+async def readyz(parts: Annotated[Parts, given(parts_of)]) -> Response:
     """Answer whether requests should come here."""
     if not parts.brokers.have_answered:
         return PlainTextResponse("no broker answers\n", HTTPStatus.SERVICE_UNAVAILABLE)
@@ -28,7 +28,7 @@ async def readyz(parts: Annotated[Parts, Depends(parts_of)]) -> Response:
 
 
 @router.get("/metrics")
-async def metrics(parts: Annotated[Parts, Depends(parts_of)]) -> Response:
+async def metrics(parts: Annotated[Parts, given(parts_of)]) -> Response:
     """Answer with the figures of this replica."""
     if not parts.settings.api.metrics:
         raise ProblemError(HTTPStatus.NOT_FOUND, "api.metrics is off")

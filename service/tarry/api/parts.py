@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from queue import Empty, LifoQueue
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
+from fastapi import Depends
 from starlette.requests import HTTPConnection
 
 from tarry.api.brokers import ASK_EVERY_S, Brokers
@@ -133,3 +134,15 @@ def parts_of(connection: HTTPConnection) -> Parts:
     """Return the parts of the application that handles a request; a FastAPI dependency."""
     found: Parts = connection.app.state.parts
     return found
+
+
+def given(find: Callable[[HTTPConnection], _Found]) -> Any:
+    """Return the dependency of a handler on what a function finds.
+
+    FastAPI would run the plain function on a thread, for each request.
+    """
+
+    async def found(connection: HTTPConnection) -> _Found:
+        return find(connection)
+
+    return Depends(found)

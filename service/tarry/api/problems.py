@@ -4,7 +4,7 @@
 `Raised` is what a handler raises; errors of tarry are translated here, in one place.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from http import HTTPStatus
 from typing import Any, Final
@@ -128,9 +128,18 @@ def unexpected() -> ProblemError:
 
 def fault_text(error: RequestValidationError) -> str:
     """Return one line about the first faults of a request, without its values."""
-    faults = [f"{'.'.join(map(str, one['loc'][1:])) or one['loc'][0]}: {one['msg']}" for one in error.errors()]
-    more = f" (and {len(faults) - _SHOWN_FAULTS} more)" if len(faults) > _SHOWN_FAULTS else ""
-    return "; ".join(faults[:_SHOWN_FAULTS]) + more
+    return faults_text((one["loc"][1:] or one["loc"], one) for one in error.errors())
+
+
+def faults_text(faults: Iterable[tuple[Sequence[int | str], Mapping[str, Any]]]) -> str:
+    """Return one line about the first faults.
+
+    Args:
+        faults: of each its place, and what pydantic says of it.
+    """
+    texts = [f"{'.'.join(map(str, place))}: {one['msg']}" for place, one in faults]
+    more = f" (and {len(texts) - _SHOWN_FAULTS} more)" if len(texts) > _SHOWN_FAULTS else ""
+    return "; ".join(texts[:_SHOWN_FAULTS]) + more
 
 
 def install(app: FastAPI) -> None:

@@ -1,13 +1,14 @@
 """The results of an intake as they are written, for whoever waits for one of them and for streams of events.
 
 One reader for each intake and replica, and only while somebody listens. It reads on a thread, and hands batches to the
-event loop; it reads no further while the event loop is behind.
+event loop; it reads no further while the event loop is behind. A result is offered to those only who ask for its id,
+its schedule or its target, or for all, however many others listen.
 """
 
 import asyncio
 import threading
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Any, Final, NamedTuple
@@ -44,16 +45,15 @@ class Stream:
 
     Args:
         wants: whether it wants a result.
-        positions: the offsets of the results that come next, by partition.
+        read: the offsets of the results that come next, by partition; the reader keeps them up to date, once it has
+            offered the results before them.
         most: how many it holds.
     """
 
-    def __init__(
-        self, wants: Callable[[dict[str, Any]], bool], positions: Mapping[int, int], most: int = BUFFERED
-    ) -> None:
-        self.joined = dict(positions)
+    def __init__(self, wants: Callable[[dict[str, Any]], bool], read: Mapping[int, int], most: int = BUFFERED) -> None:
+        self.joined = dict(read)
         """Where it began, by partition."""
-        self.positions = dict(positions)
+        self.positions = dict(read)
         """Up to where it has taken results, by partition: all below were given, or are not wanted."""
         self.is_lagging = False
         """Whether results were dropped, because too many waited; nothing comes any more."""
@@ -63,12 +63,11 @@ class Stream:
         self._wants = wants
         self._most = most
         self._held: deque[Event] = deque()
-        self._seen = dict(positions)
+        self._read = read
         self._has_some = asyncio.Event()
 
     def offer(self, event: Event) -> None:
         """Take a result, if it is wanted."""
-        self._seen[event.partition] = event.offset + 1
         if self.is_lagging or not self._wants(event.result):
             return
         if len(self._held) >= self._most:
@@ -98,8 +97,8 @@ class Stream:
             async with asyncio.timeout(within_s):
                 while not (self._held or self.error or self.is_lagging or self.is_over):
                     self._has_some.clear()
-                    # What was seen up to here holds nothing for this stream.
-                    self.positions.update(self._seen)
+                    # What was read up to here holds nothing more for this stream.
+                    self.positions.update(self._read)
                     await self._has_some.wait()
         if self._held:
             event = self._held.popleft()
@@ -108,8 +107,42 @@ class Stream:
         if self.error is not None:
             raise self.error
         if not self.is_lagging:
-            self.positions.update(self._seen)
+            self.positions.update(self._read)
         return None
+
+
+class Listeners:
+    """Streams by what they ask for."""
+
+    def __init__(self) -> None:
+        self._of_all: set[Stream] = set()
+        self._among: dict[str, set[Stream]] = {}
+
+    def add(self, stream: Stream, among: Collection[str]) -> None:
+        """Take a stream that asks for results with one of these as id, schedule or target; none: for all."""
+        for one in among:
+            self._among.setdefault(one, set()).add(stream)
+        if not among:
+            self._of_all.add(stream)
+
+    def discard(self, stream: Stream, among: Collection[str]) -> None:
+        """Forget a stream that was taken so."""
+        for one in among:
+            self._among[one].discard(stream)
+            if not self._among[one]:
+                del self._among[one]
+        self._of_all.discard(stream)
+
+    def __bool__(self) -> bool:
+        return bool(self._of_all or self._among)
+
+    def __iter__(self) -> Iterator[Stream]:
+        return iter(self._of_all.union(*self._among.values()))
+
+    def of(self, result: Mapping[str, Any]) -> set[Stream]:
+        """Return those who may want a result."""
+        named = (result.get(field) for field in ("id", "schedule", "target"))
+        return self._of_all.union(*(self._among.get(one, ()) for one in named if isinstance(one, str)))
 
 
 class ResultsReader:
@@ -128,7 +161,7 @@ class ResultsReader:
         self._clock = clock
         self._on_event = on_event
         self._positions: dict[int, int] = {}
-        self._streams: set[Stream] = set()
+        self._listeners = Listeners()
         self._by_key: dict[bytes, list[Stream]] = {}
         self._run: _Run | None = None
         self._users = 0
@@ -136,7 +169,11 @@ class ResultsReader:
 
     @asynccontextmanager
     async def listen(
-        self, wants: Callable[[dict[str, Any]], bool], key: bytes | None = None, most: int = BUFFERED
+        self,
+        wants: Callable[[dict[str, Any]], bool],
+        key: bytes | None = None,
+        most: int = BUFFERED,
+        among: Collection[str] = (),
     ) -> AsyncIterator[Stream]:
         """Return a stream of results from now on.
 
@@ -144,6 +181,7 @@ class ResultsReader:
             wants: whether a result is wanted.
             key: only results of this id; None: of all.
             most: how many to hold for a slow listener.
+            among: only results whose id, schedule or target is one of these; none: of all.
 
         Raises:
             UsageError: the intake has no results topic.
@@ -154,14 +192,14 @@ class ResultsReader:
             await self._running()
             stream = Stream(wants, self._positions, most)
             if key is None:
-                self._streams.add(stream)
+                self._listeners.add(stream, among)
             else:
                 self._by_key.setdefault(key, []).append(stream)
             try:
                 yield stream
             finally:
                 if key is None:
-                    self._streams.discard(stream)
+                    self._listeners.discard(stream, among)
                 else:
                     self._by_key[key].remove(stream)
                     if not self._by_key[key]:
@@ -207,13 +245,13 @@ class ResultsReader:
         for partition, offset, key, value in batch:
             self._positions[partition] = offset + 1
             waiting = self._by_key.get(key or b"", ())
-            if not waiting and not self._streams:
+            if not waiting and not self._listeners:
                 continue
             result = parsed_result(value)
             if not result:  # not the service's
                 continue
             event = Event(partition, offset, result, value or b"")
-            for stream in (*waiting, *self._streams):
+            for stream in (*waiting, *self._listeners.of(result)):
                 stream.offer(event)
 
     def ended(self, run: "_Run", error: TarryError | None) -> None:
@@ -224,7 +262,7 @@ class ResultsReader:
         failure = error or FatalError(f"the reader of the results of {self._intake} was closed")
         if error is not None:
             self._on_event("results_not_read", intake=self._intake, error=str(error))
-        for stream in (*self._streams, *(one for waiting in self._by_key.values() for one in waiting)):
+        for stream in (*self._listeners, *(one for waiting in self._by_key.values() for one in waiting)):
             stream.fail(failure)
 
 

@@ -3,10 +3,10 @@
 from http import HTTPStatus
 from typing import Annotated
 
-from fastapi import Depends
 from starlette.requests import HTTPConnection
 
 from tarry.api.access.principal import Principal, Scope
+from tarry.api.parts import given
 from tarry.api.problems import ProblemError
 
 
@@ -26,7 +26,7 @@ def principal_of(connection: HTTPConnection) -> Principal:
     return found
 
 
-Asker = Annotated[Principal, Depends(principal_of)]
+Asker = Annotated[Principal, given(principal_of)]
 """The principal, as a parameter of a handler."""
 
 

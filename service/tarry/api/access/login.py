@@ -4,7 +4,7 @@ from html import escape
 from http import HTTPStatus
 from typing import Annotated, Final
 
-from fastapi import APIRouter, Depends, Request
+from fastapi import APIRouter, Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from tarry.api.access.audit import audit
@@ -12,7 +12,7 @@ from tarry.api.access.gate import Gate, cookie_name, cookie_of, gate_of, set_coo
 from tarry.api.access.oidc import Attempt
 from tarry.api.access.principal import Principal, parsed_grants
 from tarry.api.access.sessions import LONGEST_MS
-from tarry.api.parts import Parts, parts_of
+from tarry.api.parts import Parts, given, parts_of
 from tarry.api.problems import ProblemError
 
 router = APIRouter(include_in_schema=False)
@@ -21,8 +21,8 @@ _ATTEMPT: Final = "login"
 _ATTEMPT_MS: Final = 600_000
 _LONGEST_TOKEN: Final = 200
 
-_Gate = Annotated[Gate, Depends(gate_of)]
-_Parts = Annotated[Parts, Depends(parts_of)]
+_Gate = Annotated[Gate, given(gate_of)]
+_Parts = Annotated[Parts, given(parts_of)]
 
 
 @router.get("/login")

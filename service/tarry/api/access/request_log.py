@@ -7,7 +7,7 @@ from collections.abc import Callable
 from http import HTTPStatus
 from typing import Final
 
-from starlette.datastructures import Headers, MutableHeaders
+from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tarry.api.access.paths import route_path
@@ -30,6 +30,7 @@ HEADERS: Final = {
 }
 """Headers of each answer that does not set them itself."""
 
+_ENCODED: Final = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]
 _ID: Final = re.compile(r"[A-Za-z0-9._-]{8,64}")
 _LONGEST_SHOWN: Final = 200
 
@@ -64,10 +65,10 @@ class RequestLog:
             nonlocal status, answered_ms
             if message["type"] == "http.response.start":
                 status, answered_ms = message["status"], self._parts.clock.monotonic_ms()
-                headers = MutableHeaders(scope=message)
-                for name, value in HEADERS.items():
-                    headers.setdefault(name, value)
-                headers["X-Request-Id"] = request_id
+                own = message["headers"]
+                names = {name for name, _ in own}
+                more = [one for one in _ENCODED if one[0] not in names]
+                message["headers"] = [*own, *more, (b"x-request-id", request_id.encode())]
             await send(message)
 
         try:

@@ -19,6 +19,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from hmac import compare_digest
 from pathlib import Path
 from typing import Any, Final
@@ -62,7 +63,7 @@ class Token:
 
     def principal(self) -> Principal:
         """Return who uses it."""
-        return Principal(self.name, parsed_grants(self.grants))
+        return _principal(self.name, self.grants)
 
     def fields(self) -> dict[str, Any]:
         """Return it as the file holds it."""
@@ -73,6 +74,12 @@ class Token:
             "created": format_instant(self.created_ms),
             "expires": None if self.expires_ms is None else format_instant(self.expires_ms),
         }
+
+
+@lru_cache
+def _principal(name: str, grants: tuple[str, ...]) -> Principal:
+    """Return a principal; each request asks for one."""
+    return Principal(name, parsed_grants(grants))
 
 
 def hash_of(token: str) -> str:

@@ -142,7 +142,7 @@ def _requests_of(request: Request) -> set[tuple[str, str]]:
     return {(method.upper(), path) for path, methods in paths.items() for method in methods}
 
 
-def page_of(request: Request) -> Page:
+async def page_of(request: Request) -> Page:
     """Return the page of a request; a FastAPI dependency."""
     return Page(request)
 

@@ -12,7 +12,7 @@ from functools import partial
 from http import HTTPStatus
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Depends, Request
+from fastapi import APIRouter, Request
 from pydantic import ValidationError
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
@@ -24,8 +24,8 @@ from tarry.api.access.identity import Asker, demand
 from tarry.api.access.principal import Principal
 from tarry.api.access.principal import Scope as Needed
 from tarry.api.access.protection import BATCH, BODY_WITHIN_S
-from tarry.api.parts import Parts, parts_of
-from tarry.api.problems import Code, ProblemError, problem_of, unexpected
+from tarry.api.parts import Parts, given, parts_of
+from tarry.api.problems import Code, ProblemError, faults_text, problem_of, unexpected
 from tarry.api.v1.answers import problems
 from tarry.api.v1.body import Line
 from tarry.api.v1.sending import Sending, sending_of
@@ -42,7 +42,6 @@ HELD: Final = 10_000
 HELD_BYTES: Final = 8 * 2**20
 """How many bytes of lines are under way at the same time."""
 
-_SHOWN_FAULTS: Final = 5
 _TYPE: Final = "application/x-ndjson"
 
 
@@ -62,9 +61,9 @@ _TYPE: Final = "application/x-ndjson"
 async def batch(
     request: Request,
     asker: Asker,
-    sending: Annotated[Sending, Depends(sending_of)],
-    parts: Annotated[Parts, Depends(parts_of)],
-    gate: Annotated[Gate, Depends(gate_of)],
+    sending: Annotated[Sending, given(sending_of)],
+    parts: Annotated[Parts, given(parts_of)],
+    gate: Annotated[Gate, given(gate_of)],
 ) -> Response:
     """Send the messages of the lines; answer each line with its number and its receipt, or with its problem.
 
@@ -211,8 +210,7 @@ def _bounded(line: bytes, most: int) -> bytes:
 
 
 def _fault_text(error: ValidationError) -> str:
-    faults = [f"{'.'.join(map(str, one['loc'])) or 'line'}: {one['msg']}" for one in error.errors(include_input=False)]
-    return "; ".join(faults[:_SHOWN_FAULTS])
+    return faults_text((one["loc"] or ("line",), one) for one in error.errors(include_input=False))
 
 
 def _line(fields: dict[str, Any]) -> bytes:

@@ -8,7 +8,7 @@ that is too slow is ended with an event `lagging`: it may resume.
 import asyncio
 import json
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
@@ -16,13 +16,14 @@ from http import HTTPStatus
 from typing import Annotated, Any, Final
 
 import anyio
-from fastapi import APIRouter, Depends, Header, Query, Request
+from fastapi import APIRouter, Header, Query, Request
 from sse_starlette import EventSourceResponse, ServerSentEvent
+from starlette.requests import HTTPConnection
 
 from tarry.api.access.gate import Credential, Gate, credential_of, gate_of
 from tarry.api.access.identity import Asker
 from tarry.api.access.principal import Principal, Scope
-from tarry.api.parts import Parts, parts_of
+from tarry.api.parts import Parts, given, parts_of
 from tarry.api.problems import ProblemError
 from tarry.api.results import Event, Stream
 from tarry.api.v1.answers import problems, shown_result
@@ -64,6 +65,11 @@ class Wish:
     targets: frozenset[str]
     id: str | None
     name: str | None
+
+    @property
+    def among(self) -> Collection[str]:
+        """The ids or targets of which each wanted result has one; none: it may have any."""
+        return self.targets if self.id is None else (self.id,)
 
     def __call__(self, result: Mapping[str, Any]) -> bool:
         """Return whether a result is wanted, and may be seen."""
@@ -113,9 +119,9 @@ class Streams:
         self._parts.metrics.streams_ended.labels(why).inc()
 
 
-def streams_of(request: Request) -> Streams:
+def streams_of(connection: HTTPConnection) -> Streams:
     """Return the streams of the application that handles a request; a FastAPI dependency."""
-    found: Streams = request.app.state.streams
+    found: Streams = connection.app.state.streams
     return found
 
 
@@ -129,10 +135,10 @@ def streams_of(request: Request) -> Streams:
 async def events(
     request: Request,
     asker: Asker,
-    parts: Annotated[Parts, Depends(parts_of)],
-    gate: Annotated[Gate, Depends(gate_of)],
-    intakes: Annotated[Intakes, Depends(intakes_of)],
-    streams: Annotated[Streams, Depends(streams_of)],
+    parts: Annotated[Parts, given(parts_of)],
+    gate: Annotated[Gate, given(gate_of)],
+    intakes: Annotated[Intakes, given(intakes_of)],
+    streams: Annotated[Streams, given(streams_of)],
     intake: Annotated[Topic | None, Query()] = None,
     target: Annotated[list[Topic] | None, Query(max_length=MOST_TARGETS)] = None,
     id: Annotated[str | None, Query(max_length=36)] = None,  # noqa: A002 - as the field is called
@@ -217,7 +223,7 @@ class _Going:
         """
         why, has_begun = "gone", False
         try:
-            async with self._parts.results(self._intake).listen(self._wish) as stream:
+            async with self._parts.results(self._intake).listen(self._wish, among=self._wish.among) as stream:
                 has_begun = True
                 yield ServerSentEvent(
                     comment="results", id=None if self._since else _id(stream.positions), retry=RETRY_MS

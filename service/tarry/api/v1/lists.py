@@ -31,7 +31,7 @@ from tarry.units import parse_instant_ms
 router = APIRouter(prefix="/v1", tags=["looking"], responses=problems(400, 404, 410))
 
 
-def answers_of(connection: HTTPConnection, principal: Asker) -> Answers:
+async def answers_of(connection: HTTPConnection, principal: Asker) -> Answers:
     """Return the answers for whoever asks.
 
     Raises:

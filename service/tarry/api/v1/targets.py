@@ -7,14 +7,14 @@ import asyncio
 from http import HTTPStatus
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Depends, Path, Request
+from fastapi import APIRouter, Path, Request
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 from starlette.responses import JSONResponse
 
 from tarry.api.access.audit import audit
 from tarry.api.access.identity import Asker, demand
 from tarry.api.access.principal import Principal, Scope
-from tarry.api.parts import Parts, parts_of
+from tarry.api.parts import Parts, given, parts_of
 from tarry.api.problems import ProblemError
 from tarry.api.v1.answers import problems
 from tarry.api.v1.body import Duration, Time, Topic, check_text, wait_ms
@@ -68,8 +68,8 @@ _ANSWERS: Final[dict[int | str, dict[str, Any]]] = {
     202: {"model": Decided},
     **problems(404),
 }
-_Parts = Annotated[Parts, Depends(parts_of)]
-_Intakes = Annotated[Intakes, Depends(intakes_of)]
+_Parts = Annotated[Parts, given(parts_of)]
+_Intakes = Annotated[Intakes, given(intakes_of)]
 
 
 @router.put("/targets/{topic}/pause", response_model=None, responses=_ANSWERS, summary="Stop the delivery to a target")

@@ -5,7 +5,7 @@ from dataclasses import replace
 from http import HTTPStatus
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Depends, Query, Request
+from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, ConfigDict
 from starlette.requests import HTTPConnection
 from starlette.responses import JSONResponse
@@ -13,7 +13,7 @@ from starlette.responses import JSONResponse
 from tarry.api.access.audit import audit
 from tarry.api.access.identity import Asker
 from tarry.api.access.principal import Principal
-from tarry.api.parts import Parts
+from tarry.api.parts import Parts, given
 from tarry.api.problems import ProblemError
 from tarry.api.v1.acting import Acting, acting_of
 from tarry.api.v1.answers import Sent, State, problems
@@ -144,7 +144,7 @@ def timers_of(connection: HTTPConnection) -> Timers:
     return found
 
 
-_Timers = Annotated[Timers, Depends(timers_of)]
+_Timers = Annotated[Timers, given(timers_of)]
 
 
 @router.get(
@@ -168,7 +168,7 @@ async def put(
     body: Content,
     asker: Asker,
     timers: _Timers,
-    sending: Annotated[Sending, Depends(sending_of)],
+    sending: Annotated[Sending, given(sending_of)],
     idempotency_key: IdempotencyKey = None,
 ) -> JSONResponse:
     """Let this message, or this schedule, wait under the name; it replaces the one that does.
@@ -196,7 +196,7 @@ async def put(
     summary="Cancel a timer",
 )
 async def delete(
-    request: Request, timer: _Timer, asker: Asker, timers: _Timers, acting: Annotated[Acting, Depends(acting_of)]
+    request: Request, timer: _Timer, asker: Asker, timers: _Timers, acting: Annotated[Acting, given(acting_of)]
 ) -> JSONResponse:
     """Cancel the message, or the schedule, that waits under the name.
 

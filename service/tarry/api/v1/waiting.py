@@ -4,12 +4,13 @@ from functools import partial
 from http import HTTPStatus
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Depends, Path, Query, Request
+from fastapi import APIRouter, Path, Query, Request
 from starlette.responses import JSONResponse
 
 from tarry.api.access.audit import audit
 from tarry.api.access.identity import Asker
 from tarry.api.access.principal import Principal
+from tarry.api.parts import given
 from tarry.api.problems import ProblemError
 from tarry.api.v1.acting import Acting, acting_of
 from tarry.api.v1.answers import Sent, State, problems
@@ -26,8 +27,8 @@ router = APIRouter(tags=["messages"])
 _HandleText = Annotated[str, Path(max_length=400, description="The handle, from the receipt.")]
 _Wait = Annotated[str | None, Query(max_length=64, description="Wait so long for the answer, 30s at most.")]
 _Reason = Annotated[str | None, Query(max_length=1_000, description="Why: for the audit log.")]
-_Acting = Annotated[Acting, Depends(acting_of)]
-_Intakes = Annotated[Intakes, Depends(intakes_of)]
+_Acting = Annotated[Acting, given(acting_of)]
+_Intakes = Annotated[Intakes, given(intakes_of)]
 
 
 def parsed_handle(text: str, intakes: Intakes) -> Handle:
@@ -53,7 +54,7 @@ def parsed_handle(text: str, intakes: Intakes) -> Handle:
     summary="Where a message is",
 )
 async def status(
-    handle: _HandleText, asker: Asker, intakes: _Intakes, finding: Annotated[Finding, Depends(finding_of)]
+    handle: _HandleText, asker: Asker, intakes: _Intakes, finding: Annotated[Finding, given(finding_of)]
 ) -> JSONResponse:
     """Say where a message is: `waiting`, its outcome, or `unknown` (404)."""
     return JSONResponse(await finding.status(asker, parsed_handle(handle, intakes)))
