@@ -1,5 +1,6 @@
 """Logging in and out, read-only servers, and what a hostile sender may try, on a running server."""
 
+import re
 import socket
 from contextlib import suppress
 from pathlib import Path
@@ -43,6 +44,43 @@ def test_a_session_begins_with_a_token_and_ends_with_it(service: LiveService, tm
             wait_until(lambda: other.get("/v1/targets").status_code == 401, "the end of the session", 10)
         assert client.post("/logout").status_code == 303
         assert not dict(client.cookies)
+
+
+def test_behind_a_proxy_with_tls_and_a_prefix_cookies_are_secure_and_links_keep_the_prefix(
+    service: LiveService, tmp_path: Path
+) -> None:
+    path = tmp_path / "tokens.json"
+    token = make_token(path, "ann", "look")
+    settings = {"tokens": str(path), "prefix": "/delays", "hosts": ["tarry.example"]}
+    said_by_the_proxy = {"Host": "tarry.example", "X-Forwarded-Proto": "https", "Accept": "text/html"}
+    with (
+        Api(config_beside(service, 2, **settings, proxies=["127.0.0.1"]), tmp_path, "one") as api,
+        api.client() as client,
+    ):
+        client.headers.update(said_by_the_proxy)
+        page = client.get("/delays/waiting")
+        assert (page.status_code, page.headers["location"]) == (303, "/delays/login?next=/waiting")
+        form = {"token": token, "next": "/waiting"}
+        # The browser says where the form was: with the proxy's scheme and name.
+        begun = client.post("/delays/login", data=form, headers={"Origin": "https://tarry.example"})
+        assert (begun.status_code, begun.headers["location"]) == (303, "/delays/waiting")
+        cookie = begun.headers["set-cookie"]
+        assert cookie.startswith("__Host-tarry=")
+        assert {"HttpOnly", "SameSite=Strict", "Path=/", "Secure"} <= set(cookie.split("; "))
+        assert client.post("/delays/login", data=form, headers={"Origin": "http://tarry.example"}).status_code == 403
+        name, _, value = cookie.partition(";")[0].partition("=")
+        session = {"Cookie": f"{name}={value}"}
+        shown = client.get("/delays/targets", headers=session)
+        assert shown.status_code == 200
+        links = re.findall(r'(?:href|src|action)="([^"#]*)"', shown.text)
+        assert links
+        assert [one for one in links if not one.startswith(("/delays/", "https://"))] == []
+        # A proxy may pass the path on without the prefix. A cookie of the other kind does not count.
+        assert client.get("/targets", headers=session).status_code == 200
+        assert client.get("/delays/v1/targets", headers={"Cookie": f"tarry={value}"}).status_code == 401
+    with Api(config_beside(service, 2, **settings), tmp_path, "two") as api, api.client() as client:
+        begun = client.post("/delays/login", data=form, headers=said_by_the_proxy)
+        assert begun.headers["set-cookie"].startswith("tarry="), "somebody who is no proxy was believed"
 
 
 def test_a_server_that_is_read_only_changes_nothing(service: LiveService, orders: str, tmp_path: Path) -> None:

@@ -11,7 +11,10 @@ from urllib.parse import urlsplit
 
 import httpx
 import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient
 
+from tarry.kafka.topics import RESULTS
 from tarry.testing import LiveService
 from tests.support.api import NDJSON, Api, config_beside, make_token
 from tests.support.brokers import wait_until
@@ -133,6 +136,48 @@ def test_a_stream_has_the_results_of_its_target_and_resumes_where_it_broke_off(
     assert sorted(found) == sorted(one["id"] for one in missed)
     assert http.get("/v1/events", headers={"Last-Event-ID": "999:1"}).status_code == 422
     assert http.get("/v1/events", headers={"Last-Event-ID": "x"}).status_code == 422
+
+
+def test_a_stream_that_resumes_where_results_were_deleted_says_which_are_missing(
+    http: httpx.Client, orders: str, service: LiveService
+) -> None:
+    for _ in range(4):
+        http.post("/v1/messages", json={"target": orders, "delay": "0s", "wait": "20s"})
+    admin = AdminClient({"bootstrap.servers": service.bootstrap_servers})
+    results = service.intake + RESULTS
+    logs = [TopicPartition(results, partition, -1) for partition in range(2)]  # -1: all that there is
+    deleted = {one.partition: future.result().low_watermark for one, future in admin.delete_records(logs).items()}
+    assert sum(deleted.values()) >= 4
+    http.post("/v1/messages", json={"target": orders, "delay": "0s", "value": "after"})
+    with http.stream("GET", "/v1/events", params={"target": orders}, headers={"Last-Event-ID": "0:0,1:0"}) as answer:
+        events = said(answer)
+        found = [next(events) for _ in range(1 + sum(low > 0 for low in deleted.values()))]
+    gaps = [json.loads(one["data"]) for one in found if one["event"] == "gap"]
+    assert {one["partition"] for one in gaps} == {partition for partition, low in deleted.items() if low}
+    for one in gaps:
+        # Deleted up to behind the marker of a transaction; a gap may end before it, at the end of the last result.
+        assert one["from"] == 0
+        assert deleted[one["partition"]] - 1 <= one["to"] <= deleted[one["partition"]]
+    assert sum(one["event"] == "result" for one in found) == 1
+
+
+def test_a_stream_that_is_read_too_slowly_ends_and_says_so(http: httpx.Client, api: Api, service: LiveService) -> None:
+    target, url = service.make_topic("slow"), urlsplit(api.url)
+    with socket.socket() as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+        connection.connect((url.hostname, url.port))
+        connection.settimeout(60)
+        connection.sendall(f"GET /v1/events?target={target} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode())
+        assert connection.recv(12) == b"HTTP/1.1 200"
+        # More than the stream, the server and the two sockets hold.
+        for _ in range(3):
+            http.post("/v1/messages:batch", content=lines_of(9_000, target), headers=NDJSON)
+        wait_until(lambda: len(read_topic(service.bootstrap_servers, target)) == 27_000, "all messages", 120)
+        received = b""
+        while b"event: lagging" not in received:
+            part = connection.recv(65_536)
+            assert part, received[-500:]
+            received = received[-100:] + part
 
 
 def test_streams_are_limited_and_end_with_their_token_and_with_the_server(
