@@ -84,7 +84,7 @@ _TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 #: Kafka's limit on a topic's name, in characters.
 MAX_TOPIC_LENGTH = 249
 
-_INTERNAL_TOPIC = re.compile(r"(.+)\.(?:results|journal|dead|parked|status|control|wheel-[0-9]+)")
+_INTERNAL_TOPIC = re.compile(r"(.+)\.(?:results|journal|dead|parked|status|control|operations|wheel-[0-9]+)")
 
 
 class ErrorCode(StrEnum):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tarry.cli.redrive import _show
+from tarry.cli.redrive import show
 from tarry.client.retry.core.redrive import DeadLetter
 
 
@@ -11,7 +11,7 @@ def test_terminal_control_sequences_are_escaped_and_other_text_is_unchanged(caps
         DeadLetter(0, 0, b"order-17", b"", [("tarry-error", b"out-of-attempts")]),
         DeadLetter(0, 1, b"\x1b]0;owned\x07\x1b[2J", b"", [("tarry-error", b"a\nsent 99 to orders")]),
     ]
-    _show(letters, "orders", as_json=False)
+    show(letters, "send", "orders", as_json=False)
     assert capsys.readouterr().out.splitlines() == [
         "would send 2 to orders",
         "  1 out-of-attempts",

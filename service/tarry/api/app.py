@@ -1,7 +1,9 @@
 """The composition root of `tarry api`."""
 
 import asyncio
+import os
 import signal
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from types import FrameType
@@ -21,9 +23,11 @@ from tarry.api.access.rates import Rates
 from tarry.api.access.request_log import RequestLog
 from tarry.api.console import pages
 from tarry.api.looking import lookout
+from tarry.api.operations.board import Board
+from tarry.api.operations.bulk import Bulk
 from tarry.api.parts import Parts
 from tarry.api.protocol import BoundedProtocol
-from tarry.api.v1 import batch, events, lists, messages, targets, timers, waiting
+from tarry.api.v1 import batch, events, lists, messages, operations, targets, timers, waiting
 from tarry.api.v1.acting import Acting
 from tarry.api.v1.answers import problems as problems_of
 from tarry.api.v1.events import Streams
@@ -60,12 +64,16 @@ def make_app(parts: Parts) -> ASGIApp:
 
 
 def _routed(parts: Parts, gate: Gate) -> FastAPI:
+    board = Board(parts, f"{socket.gethostname()}-{os.getpid()}")
+
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
         asking = asyncio.create_task(parts.brokers.ask())
+        board.start()
         try:
             yield
         finally:
+            await asyncio.get_running_loop().run_in_executor(None, board.close)
             asking.cancel()
             with suppress(asyncio.CancelledError):
                 await asking
@@ -87,10 +95,11 @@ def _routed(parts: Parts, gate: Gate) -> FastAPI:
     state = app.state
     state.parts, state.gate, state.intakes, state.finding = parts, gate, intakes, finding
     state.sending, state.acting = Sending(parts, intakes), Acting(parts, intakes, finding)
+    state.bulk = Bulk(parts, gate, board)
     state.timers, state.streams = Timers(parts, intakes, finding), Streams(parts)
     v1 = APIRouter(prefix="/v1")
-    for router in (batch.router, messages.router, waiting.router, timers.router, targets.router, events.router):
-        v1.include_router(router)
+    for module in (batch, messages, waiting, timers, targets, events, operations):
+        v1.include_router(module.router)
     app.include_router(v1)
     app.include_router(lists.router, responses=problems_of(404, 410))
     app.include_router(health.router)

@@ -4,7 +4,7 @@ Handlers run on one event loop. Whatever waits for Kafka without asyncio runs on
 """
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from queue import Empty, LifoQueue
@@ -54,6 +54,8 @@ class Parts:
         self.metrics = ApiMetrics()
         admin = cluster.clients.admin(cluster.admin())
         self.brokers = Brokers(lambda: admin.describe_cluster(request_timeout=ASK_EVERY_S), clock)
+        self.on_act: Callable[[str, Mapping[str, str | None]], None] = lambda _intake, _fields: None
+        """Takes the intake and the fields of a single act, for the record of who did what."""
 
     def producer(self, intake: str) -> ApiProducer:
         """Return the producer of an intake; call it on the event loop."""

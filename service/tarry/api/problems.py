@@ -29,6 +29,7 @@ class Code(StrEnum):
     CONFLICT = "conflict"
     CROSS_SITE = "cross-site"
     CURSOR_EXPIRED = "cursor-expired"
+    DRY_RUN_EXPIRED = "dry-run-expired"
     FORBIDDEN = "forbidden"
     INTERNAL = "internal"
     ISSUER_AWAY = "issuer-away"

@@ -26,6 +26,7 @@ NAMES: Final = (
     "resume",
     "paused",
     "redrive",
+    "dismiss",
     "topics",
     "check",
     "demo",

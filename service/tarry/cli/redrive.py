@@ -17,19 +17,21 @@ from tarry.units import shown
 SHOWN = 10
 """The largest number of dead letters that `--dry-run` lists."""
 
+WhereOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME=PATTERN",
+        help="Select dead letters. NAME is key, value or the name of a header; PATTERN is a shell pattern. "
+        "With several --where, all must match.",
+    ),
+]
+
 
 def redrive(
     dead: Annotated[str, typer.Argument(help="The dead-letter topic.", show_default=False)],
     *,
     to: Annotated[str, typer.Option("--to", metavar="TOPIC", help="The topic to send the dead letters to.")],
-    where: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME=PATTERN",
-            help="Select dead letters. NAME is key, value or the name of a header; PATTERN is a shell pattern. "
-            "With several --where, all must match.",
-        ),
-    ] = None,
+    where: WhereOption = None,
     expired: Annotated[
         bool, typer.Option("--expired", help="Also send what has expired, without its tarry-expires-at.")
     ] = False,
@@ -53,20 +55,29 @@ def redrive(
     _, cluster = configured(config, bootstrap_servers)
     with closing(Bar()) as bar:
         redriving = Redrive(cluster, dead, lambda text: typer.echo(f"tarry: {text}", err=True), bar.advance)
-        found = redriving.look(conditions, expired=expired) if dry_run else []
+        found = redriving.sendable(redriving.look(conditions), expired=expired) if dry_run else []
         sent = 0 if dry_run else redriving.run(to, conditions, expired=expired)
     if dry_run:
-        _show(found, to, as_json=as_json)
+        show(found, "send", to, as_json=as_json)
     else:
         typer.echo(json.dumps({"sent": sent, "to": to}) if as_json else f"sent {sent:,} to {to}")
 
 
-def _show(letters: list[DeadLetter], to: str, *, as_json: bool) -> None:
+def show(letters: list[DeadLetter], act: str, to: str | None = None, *, as_json: bool) -> None:
+    """Print which dead letters would be sent, or dismissed.
+
+    Args:
+        letters: the letters.
+        act: what would be done with them: `send` or `dismiss`.
+        to: the topic to send them to.
+        as_json: whether to print JSON.
+    """
     reasons = Counter(",".join(letter.text(ERROR)) for letter in letters)
     if as_json:
-        typer.echo(json.dumps({"would_send": len(letters), "to": to, "by_error": reasons}))
+        where = {} if to is None else {"to": to}
+        typer.echo(json.dumps({f"would_{act}": len(letters), **where, "by_error": reasons}))
         return
-    typer.echo(f"would send {len(letters):,} to {to}")
+    typer.echo(f"would {act} {len(letters):,}" + ("" if to is None else f" to {to}"))
     for reason, count in reasons.most_common():
         typer.echo(f"  {count:,} {_printable(reason)}")
     for letter in letters[:SHOWN]:

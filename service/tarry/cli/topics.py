@@ -36,6 +36,8 @@ def topics(
             )
         if event == "control_topic_unfit":
             typer.echo(f"note  {said['reason']}; the service runs without it, but no target can be paused")
+        if event == "operations_topic_unfit":
+            typer.echo(f"note  {said['reason']}; the service runs without it, but `tarry api` has no bulk acts")
         if event == "topic_made":
             typer.echo(f"made  {said['topic']}")
 

@@ -8,18 +8,16 @@ process delivers to the target, not even one that does not know that it has lost
 from collections.abc import Callable
 from typing import NamedTuple
 
-from confluent_kafka import KafkaError, KafkaException, Message
-
 from tarry.clock import Clock
 from tarry.core.progress.checkpoint import Checkpoint, CheckpointError, decode_checkpoint
 from tarry.core.request.pause import Pause, read_pause
 from tarry.errors import RetriableError, UsageError
 from tarry.kafka.compacted import last_records
 from tarry.kafka.control_log import AskedControlLog, ControlLog, NoControlLog, control_log_of
-from tarry.kafka.errors import error_of, group_errors, translate_group
+from tarry.kafka.errors import group_errors
 from tarry.kafka.offsets import Offsets
-from tarry.kafka.rights import DENIED
 from tarry.kafka.settings import Cluster
+from tarry.kafka.writing import write_record
 
 ANSWER_WITHIN_S = 10.0
 LOOK_EVERY_S = 0.01
@@ -85,29 +83,9 @@ class Control:
             RetriableError: no acknowledgement. The record may have been written; to write it again does no harm.
             FatalError: Kafka refused it.
         """
-        topic, partition = control_log_of(intake)
         self._log(intake)
-        answers: list[tuple[KafkaError | None, Message]] = []
-        producer = self._cluster.clients.producer(self._cluster.publisher())
-        try:
-            producer.produce(
-                topic, pause.value(), pause.key(), partition, on_delivery=lambda *answer: answers.append(answer)
-            )
-            producer.flush(ANSWER_WITHIN_S)
-        except KafkaException as exception:
-            raise translate_group(error_of(exception), f"write to {topic}") from exception
-        finally:
-            producer.close()
-        if not answers:
-            raise RetriableError(f"could not write to {topic}: no acknowledgement within {ANSWER_WITHIN_S:g} s")
-        error, record = answers[0]
-        if error is None:
-            return record.offset() or 0
-        if error.code() in DENIED:
-            raise UsageError(f"this user may not write to {topic} (WRITE), and so cannot pause or resume a target")
-        if error.code() == KafkaError._MSG_TIMED_OUT:
-            raise RetriableError(f"could not write to {topic}: {error.str()}", error.name())
-        raise translate_group(error, f"write to {topic}")
+        lost = "cannot pause or resume a target"
+        return write_record(self._cluster, control_log_of(intake), pause.key(), pause.value(), lost)
 
     def pauses(self, intake: str) -> dict[str, Pause]:
         """Return what was decided last about each target of an intake: about those that were resumed, too.

@@ -4,9 +4,9 @@
 overflow wheel, `I.wheel-1` to `I.wheel-n`, have the same number of partitions, so that all records of partition p are
 in partitions p.
 
-`I.status` and `I.control` are one compacted topic each for all partitions. In `I.status` clients read what the intake
-accepts; no delivery depends on it. In `I.control` people pause targets; without it the service delivers, and no target
-can be paused.
+`I.status`, `I.control` and `I.operations` are one compacted topic each for all partitions. In `I.status` clients read
+what the intake accepts; no delivery depends on it. In `I.control` people pause targets; without it the service
+delivers, and no target can be paused. In `I.operations` is what people do by `tarry api`; the service never uses it.
 
 A record of the intake must fit into the other topics with the headers of a dead letter. So their limit on a message's
 size is the intake's plus 64 KiB, and at least the largest batch that the service sends.
@@ -18,11 +18,24 @@ from dataclasses import dataclass
 from tarry.core.progress.checkpoint import Geometry
 from tarry.errors import UsageError
 from tarry.kafka.settings import BATCH_BYTES
-from tarry.kafka.topics import CONTROL, DEAD, JOURNAL, PARKED, RESULTS, STATUS, Found, Topic, TopicAdmin, wheel_topic
+from tarry.kafka.topics import (
+    CONTROL,
+    DEAD,
+    JOURNAL,
+    OPERATIONS,
+    PARKED,
+    RESULTS,
+    STATUS,
+    Found,
+    Topic,
+    TopicAdmin,
+    wheel_topic,
+)
 
 HEADROOM_BYTES = 64 * 1024
 DEFAULT_MAX_MESSAGE_BYTES = 1_048_588
 RESULTS_RETENTION_MS = 7 * 24 * 3600 * 1000
+OPERATIONS_RETENTION_MS = 90 * 24 * 3600 * 1000
 
 _KEPT = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
 UNCLEAN, IN_SYNC = "unclean.leader.election.enable", "min.insync.replicas"
@@ -201,9 +214,24 @@ def make_or_check_status(admin: TopicAdmin, intake: str, replication: int) -> li
     return _make_or_check(admin, status_topic(intake, replication))
 
 
+def operations_topic(intake: str, replication: int) -> Topic:
+    """Return the topic of operations and acts, which `tarry api` writes (ADR 36).
+
+    An operation is the last records of its keys, so it is compacted; an act has a key of its own, so it is also deleted
+    in time.
+    """
+    kept = {"retention.ms": str(OPERATIONS_RETENTION_MS), **protection(replication)}
+    return Topic(intake + OPERATIONS, 1, replication, {"cleanup.policy": "compact,delete"}, kept)
+
+
 def make_or_check_control(admin: TopicAdmin, intake: str, replication: int) -> list[str]:
     """Create the topic of an intake's pauses if it is missing; else check it. It returns and raises the same."""
     return _make_or_check(admin, control_topic(intake, replication))
+
+
+def make_or_check_operations(admin: TopicAdmin, intake: str, replication: int) -> list[str]:
+    """Create the topic of operations and acts if it is missing; else check it. It returns and raises the same."""
+    return _make_or_check(admin, operations_topic(intake, replication))
 
 
 def _make_or_check(admin: TopicAdmin, topic: Topic) -> list[str]:
@@ -221,6 +249,11 @@ def check_status(admin: TopicAdmin, intake: str, replication: int) -> Checked:
 def check_control(admin: TopicAdmin, intake: str, replication: int) -> Checked:
     """Compare the topic of an intake's pauses with its required configuration."""
     return _compare(admin, control_topic(intake, replication))
+
+
+def check_operations(admin: TopicAdmin, intake: str, replication: int) -> Checked:
+    """Compare the topic of operations and acts with its required configuration."""
+    return _compare(admin, operations_topic(intake, replication))
 
 
 def _compare(admin: TopicAdmin, topic: Topic) -> Checked:

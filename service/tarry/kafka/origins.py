@@ -118,6 +118,16 @@ def verify(held: Mapping[Place, Origin], now: Mapping[str, Origin]) -> None:
             raise LogError(refusal, place)
 
 
+def topic_id_of(admin: AdminClient, topic: str) -> str:
+    """Return the id of a topic; empty if there is no such topic, or the brokers have no ids.
+
+    Raises:
+        RetriableError: no answer.
+    """
+    asked = admin.describe_topics(TopicCollection([topic]), request_timeout=REQUEST_TIMEOUT_S)
+    return _id_of(topic, asked[topic])
+
+
 def _id_of(name: str, future: "Future[TopicDescription]") -> str:
     """Return the id of a topic; empty if there is no such topic."""
     try:

@@ -9,7 +9,7 @@ from confluent_kafka.admin._acl import AclOperation
 
 from tarry.errors import FatalError, RetriableError, UsageError
 from tarry.kafka.errors import error_of, group_errors, translate_group
-from tarry.kafka.topics import CONTROL, DEAD, JOURNAL, PARKED, RESULTS, STATUS, wheel_topic
+from tarry.kafka.topics import CONTROL, DEAD, JOURNAL, OPERATIONS, PARKED, RESULTS, STATUS, wheel_topic
 
 DENIED: Final = frozenset(
     {
@@ -24,7 +24,7 @@ DENIED: Final = frozenset(
 REQUEST_TIMEOUT_S: Final = 10.0
 
 READ, WRITE, DELETE = AclOperation.READ, AclOperation.WRITE, AclOperation.DELETE
-_DESCRIBE_CONFIGS = AclOperation.DESCRIBE_CONFIGS
+_DESCRIBE, _DESCRIBE_CONFIGS = AclOperation.DESCRIBE, AclOperation.DESCRIBE_CONFIGS
 _TOPIC_DENIED: Final = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED).name()
 _GUIDE: Final = "docs/security.md lists all that is needed"
 
@@ -35,8 +35,8 @@ class Rights(NamedTuple):
     Args:
         must: operations that it cannot work without.
         should: operations without which only trimming fails, schedules are not accepted, clients cannot learn what
-            the intake accepts, or no target can be paused. For a topic that the service can do without, all operations
-            are here.
+            the intake accepts, no target can be paused, or the topic for bulk acts cannot be checked. For a topic that
+            the service can do without, all operations are here.
     """
 
     must: frozenset[AclOperation]
@@ -59,6 +59,7 @@ def rights_on(intake: str, levels: int, *, schedules: bool) -> dict[str, Rights]
         intake + DEAD: Rights(frozenset({WRITE, _DESCRIBE_CONFIGS})),
         intake + STATUS: Rights(frozenset(), frozenset({WRITE, _DESCRIBE_CONFIGS})),
         intake + CONTROL: Rights(frozenset(), frozenset({READ, _DESCRIBE_CONFIGS})),
+        intake + OPERATIONS: Rights(frozenset(), frozenset({_DESCRIBE, _DESCRIBE_CONFIGS})),
         intake + PARKED: Rights(frozenset({READ, WRITE, _DESCRIBE_CONFIGS}), delete),
         **{
             wheel_topic(intake, level): Rights(frozenset({READ, WRITE, DELETE, _DESCRIBE_CONFIGS}))

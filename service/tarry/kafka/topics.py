@@ -18,6 +18,7 @@ from tarry.errors import RetriableError, UsageError
 from tarry.kafka.errors import error_of, group_errors, translate_group
 
 RESULTS, JOURNAL, DEAD, STATUS, PARKED, CONTROL = ".results", ".journal", ".dead", ".status", ".parked", ".control"
+OPERATIONS = ".operations"
 WHEEL = ".wheel-"
 """The suffixes of the names of an intake's topics; a level's number follows the last one."""
 

@@ -32,6 +32,7 @@ from tarry.kafka.intake_topics import (
     DEFAULT_MAX_MESSAGE_BYTES,
     make_or_check,
     make_or_check_control,
+    make_or_check_operations,
     make_or_check_status,
 )
 from tarry.kafka.patience import patiently
@@ -133,8 +134,12 @@ def prepare(config: Config, *, adopt: bool, on_event: Log) -> None:
 
 
 def _make_beside(topics: TopicAdmin, intake: Intake, clock: SystemClock, on_event: Log) -> None:
-    """Create or check the topics of status and pauses. The service also runs without them."""
-    for make, unfit in ((make_or_check_status, "status_topic_unfit"), (make_or_check_control, "control_topic_unfit")):
+    """Create or check the topics of status, pauses and operations. The service also runs without them."""
+    for make, unfit in (
+        (make_or_check_status, "status_topic_unfit"),
+        (make_or_check_control, "control_topic_unfit"),
+        (make_or_check_operations, "operations_topic_unfit"),
+    ):
         try:
             patiently(partial(make, topics, intake.topic, intake.replication), clock, PATIENCE_S)
         except TarryError as error:

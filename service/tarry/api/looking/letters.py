@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from confluent_kafka import Message
 
 from tarry.api.looking.message import Content, content_of
-from tarry.client.retry.core.redrive import REDRIVEN_OFFSET
+from tarry.client.retry.core.redrive import DISMISSED, REDRIVEN_OFFSET
 from tarry.clock import Clock
 from tarry.headers import ERROR, ERROR_DETAIL, ID, NAME, TARGET
 from tarry.kafka.inspector import Inspector
@@ -45,6 +45,7 @@ class Letter(NamedTuple):
         name: its name.
         key_bytes: the length of the key.
         is_sent_again: whether it was redriven, or dismissed.
+        is_dismissed: whether it was dismissed.
     """
 
     place: Place
@@ -58,6 +59,7 @@ class Letter(NamedTuple):
     name: bytes | None
     key_bytes: int = 0
     is_sent_again: bool = False
+    is_dismissed: bool = False
 
     @property
     def order(self) -> tuple[int, int, int]:
@@ -121,8 +123,9 @@ class Letters:
         """Take a record."""
         for offset in marked(record):
             found = self._kept.get((place[1], offset))
-            if found is not None:
-                self._kept[place[1], offset] = found._replace(is_sent_again=True)
+            if found is not None and not found.is_sent_again:
+                is_dismissed = any(name == DISMISSED for name, _ in headers_of(record))
+                self._kept[place[1], offset] = found._replace(is_sent_again=True, is_dismissed=is_dismissed)
         letter = letter_of(content_of(place, record))
         if letter is None:
             return

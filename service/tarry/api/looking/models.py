@@ -279,6 +279,7 @@ class LetterRow(BaseModel):
         target: the target that the message had.
         id: of the message.
         is_sent_again: whether it was redriven, or dismissed.
+        is_dismissed: whether it was dismissed.
         key: its key.
         name: its name.
         hidden: the parts that this principal may not see.
@@ -293,6 +294,7 @@ class LetterRow(BaseModel):
     target: str | None = None
     id: str | None = None
     is_sent_again: bool = False
+    is_dismissed: bool = False
     key: Shown | None = None
     name: Shown | None = None
     hidden: list[str] = Field(default_factory=list)

@@ -145,6 +145,7 @@ def letter_row(intake: str, one: Letter, sight: Sight) -> LetterRow:
         target=one.target,
         id=one.id,
         is_sent_again=one.is_sent_again,
+        is_dismissed=one.is_dismissed,
         key=key,
         name=sight.key(one.target, one.name),
         hidden=sight.hidden(one.target),

@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
@@ -10,6 +10,7 @@ from starlette.requests import HTTPConnection
 from starlette.responses import JSONResponse
 
 from tarry.api.access.principal import Principal
+from tarry.api.operations.moving import EPOCH, moved_message
 from tarry.api.parts import Parts
 from tarry.api.problems import RETRY_AFTER_S, Code, ProblemError
 from tarry.api.results import Stream
@@ -22,14 +23,11 @@ from tarry.client.outcome.result import Wanted
 from tarry.client.pending import MAYBE_WRITTEN
 from tarry.errors import BrokerError, FatalError, HeaderError, UsageError
 from tarry.handle import Handle
-from tarry.headers import EXPIRES_AT, NAME, PARTITION, REPLACED_HEADERS, REQUEST_HEADERS, Outcome
-from tarry.kafka.inspector import Content, Waiting
-from tarry.units import MAX_EPOCH_MS, parse_instant_ms
+from tarry.headers import Outcome
 
 if TYPE_CHECKING:
     from tarry.api.producer import ApiProducer
 
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _DECIDED_WITHIN_MS: Final = 10_000
 """How long to wait for the decision about a named message that is moved: it comes at once."""
 
@@ -125,7 +123,7 @@ class Acting:
             )
         if content is None or waiting.kind != "message" or waiting.target is None:
             raise ProblemError(HTTPStatus.CONFLICT, "the message moves just now, or will be dead: try again")
-        message = _moved(waiting, content, at_ms)
+        message = moved_message(waiting, content, at_ms)
         await self._check_time(intake, message, at_ms)
         on_act(handle=str(handle), to_ms=at_ms)
         if message.name is not None:
@@ -160,7 +158,7 @@ class Acting:
                 raise ProblemError(
                     HTTPStatus.UNPROCESSABLE_ENTITY, "later than the intake's max_delay", "beyond-max-delay"
                 )
-        if message.expires_at is not None and message.expires_at < _EPOCH + timedelta(milliseconds=at_ms):
+        if message.expires_at is not None and message.expires_at < EPOCH + timedelta(milliseconds=at_ms):
             raise ProblemError(HTTPStatus.UNPROCESSABLE_ENTITY, "the message expires before that time", "expired")
 
     def _sendable(self, intake: str) -> str:
@@ -228,30 +226,6 @@ class Acting:
                 if found.get("outcome") != Outcome.CANCEL_FILED:
                     return found
         return last
-
-
-def _moved(waiting: Waiting, content: Content, at_ms: int) -> DelayedMessage:
-    """Return the message that takes the place of a waiting one."""
-    found = dict(content.headers)
-    name, partition, expires = found.get(NAME), found.get(PARTITION), found.get(EXPIRES_AT)
-    hidden = REQUEST_HEADERS | REPLACED_HEADERS
-    return DelayedMessage(
-        waiting.target or "",
-        content.value,
-        content.key,
-        at=_EPOCH + timedelta(milliseconds=min(at_ms, MAX_EPOCH_MS)),
-        id=waiting.id,
-        headers=[(header, value) for header, value in content.headers if header not in hidden],
-        partition=None if partition is None else int(partition),
-        name=name,
-        only_if=None if name is None else "present",
-        expires_at=None if expires is None else _EPOCH + timedelta(milliseconds=_instant_ms(expires)),
-    )
-
-
-def _instant_ms(value: bytes) -> int:
-    text = value.decode()
-    return int(text) if text.isdecimal() else parse_instant_ms(text)
 
 
 def _cancelled(

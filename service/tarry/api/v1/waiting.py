@@ -9,7 +9,6 @@ from starlette.responses import JSONResponse
 
 from tarry.api.access.audit import audit
 from tarry.api.access.identity import Asker
-from tarry.api.access.principal import Principal
 from tarry.api.parts import given
 from tarry.api.problems import ProblemError
 from tarry.api.v1.acting import Acting, acting_of
@@ -102,7 +101,8 @@ async def move(
     at_ms = acting.now_ms() + parse_duration_ms(body.delay or "0ms") if body.at is None else parse_instant_ms(body.at)
     if at_ms > MAX_EPOCH_MS:
         raise ProblemError(HTTPStatus.UNPROCESSABLE_ENTITY, "beyond the year 9999", ErrorCode.BEYOND_MAX_DELAY)
-    return await _moved(request, asker, acting, parsed_handle(handle, intakes), at_ms, wait_ms(body.wait))
+    on_act = partial(audit, request, asker, "move")
+    return await acting.move(asker, parsed_handle(handle, intakes), at_ms, wait_ms(body.wait), on_act)
 
 
 @router.post(
@@ -112,10 +112,5 @@ async def deliver_now(
     request: Request, handle: _HandleText, asker: Asker, acting: _Acting, intakes: _Intakes, wait: _Wait = None
 ) -> JSONResponse:
     """Move a waiting message to now."""
-    return await _moved(request, asker, acting, parsed_handle(handle, intakes), acting.now_ms(), wait_ms(wait))
-
-
-async def _moved(
-    request: Request, asker: Principal, acting: Acting, handle: Handle, at_ms: int, wait_for_ms: int
-) -> JSONResponse:
-    return await acting.move(asker, handle, at_ms, wait_for_ms, partial(audit, request, asker, "move"))
+    on_act = partial(audit, request, asker, "deliver-now")
+    return await acting.move(asker, parsed_handle(handle, intakes), acting.now_ms(), wait_ms(wait), on_act)

@@ -36,11 +36,11 @@ from tarry.config.sources import DEFAULT_PATH, file_of
 from tarry.core.progress.checkpoint import LIMIT, Geometry
 from tarry.errors import BrokerError, ConfigError, TarryError
 from tarry.kafka.errors import error_of
-from tarry.kafka.intake_topics import Checked, check_control, check_status
+from tarry.kafka.intake_topics import Checked, check_control, check_operations, check_status
 from tarry.kafka.intake_topics import compare_topics as check_topics
 from tarry.kafka.partition_logs import logs_of
 from tarry.kafka.rights import DENIED
-from tarry.kafka.topics import CONTROL, DEAD, STATUS, WHEEL, TopicAdmin
+from tarry.kafka.topics import CONTROL, DEAD, OPERATIONS, STATUS, WHEEL, TopicAdmin
 from tarry.kafka.types import Place
 from tarry.service.app import cluster_of, geometry_of
 
@@ -224,6 +224,9 @@ def _topics(admin: AdminClient, intake: Intake, geometry: Geometry, brokers: int
     yield from _beside(
         admin, intake, CONTROL, check_control, "the service runs without it, but no target can be paused reliably"
     )
+    yield from _beside(
+        admin, intake, OPERATIONS, check_operations, "the service runs without it, but `tarry api` has no bulk acts"
+    )
 
 
 def _beside(
@@ -233,7 +236,7 @@ def _beside(
     compare: Callable[[TopicAdmin, str, int], Checked],
     without: str,
 ) -> Iterator[Finding]:
-    """Check a topic that the service can run without: that of status or that of pauses."""
+    """Check a topic that the service can run without: that of status, of pauses or of operations."""
     try:
         one = compare(TopicAdmin(admin), intake.topic, intake.replication)
     except BrokerError as error:

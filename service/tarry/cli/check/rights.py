@@ -10,7 +10,7 @@ from confluent_kafka.admin._acl import AclOperation
 from tarry.cli.check.finding import ANSWER_WITHIN_S, FAIL, NOTE, OK, Finding
 from tarry.config import Config
 from tarry.kafka.rights import DELETE, DENIED, READ, WRITE, Rights, granted, granted_on_group, names, rights_on
-from tarry.kafka.topics import CONTROL
+from tarry.kafka.topics import CONTROL, OPERATIONS
 from tarry.service.app import geometry_of
 
 
@@ -73,6 +73,8 @@ def _lost(topic: str, must: AbstractSet[AclOperation], lacking: AbstractSet[AclO
     """Return what the service cannot do without operations that it need not have."""
     if topic.endswith(CONTROL):
         return "no target can be paused"
+    if topic.endswith(OPERATIONS):
+        return "the service cannot check the topic that `tarry api` needs for bulk acts"
     if not must:
         return "clients cannot ask what the intake accepts"
     lost = {

@@ -1,4 +1,7 @@
-"""Redrives dead letters, each once: the same transaction holds the message and a marker in the dead-letter topic."""
+"""Redrives dead letters, each once: the same transaction holds the message and a marker in the dead-letter topic.
+
+Dismissing one writes the marker alone.
+"""
 
 from collections.abc import Callable, Sequence
 from itertools import chain
@@ -6,18 +9,20 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka import Message
 
+from tarry.client.retry.core.message import OutgoingRecord
 from tarry.client.retry.core.redrive import (
     Condition,
     DeadLetter,
+    dismissed,
     matching_letters,
     sent_again,
+    why_not_again,
     without_expired,
     youngest_first,
 )
 from tarry.client.retry.writing import deliver
 from tarry.clock import SystemClock
 from tarry.errors import UsageError
-from tarry.headers import CANCEL_NAME, STUB
 from tarry.kafka.offsets import Offsets
 from tarry.kafka.partition_logs import read_to_ends
 from tarry.kafka.reader import Reader
@@ -56,12 +61,11 @@ class Redrive:
         self._on_progress = on_progress
         self._admin: AdminClient = cluster.clients.admin(cluster.admin())
 
-    def look(self, conditions: Sequence[Condition], *, expired: bool = False) -> list[DeadLetter]:
-        """Return the dead letters that meet all conditions and were not redriven yet; all are held in memory.
+    def look(self, conditions: Sequence[Condition]) -> list[DeadLetter]:
+        """Return the dead letters that meet all conditions and are not done with; all are held in memory.
 
         Args:
             conditions: the conditions; all must hold.
-            expired: also those that have expired, without their expiry.
 
         Raises:
             UsageError: the topic does not exist.
@@ -83,7 +87,22 @@ class Redrive:
         finally:
             reader.close()
             offsets.close()
-        selected = without_expired(matching_letters(letters, conditions), SystemClock().now_ms(), revive=expired)
+        return matching_letters(letters, conditions)
+
+    def sendable(self, letters: Sequence[DeadLetter], *, expired: bool = False) -> list[DeadLetter]:
+        """Return the dead letters that can be sent again; each other one is a warning, but for expired ones a number.
+
+        Args:
+            letters: from `look`.
+            expired: also those that have expired, without their expiry.
+        """
+        able = []
+        for letter in letters:
+            if (why := why_not_again(letter)) is None:
+                able.append(letter)
+            else:
+                self._on_warning(f"{self._dead}/{letter.partition} at offset {letter.offset} is left out: {why}")
+        selected = without_expired(able, SystemClock().now_ms(), revive=expired)
         if selected.expired:
             self._on_warning(
                 f"{selected.expired:,} of {self._dead} are left out, because they have expired: "
@@ -109,17 +128,40 @@ class Redrive:
         """
         if to not in TopicAdmin(self._admin).partitions([to]):
             raise UsageError(f"there is no topic {to}: check its name, or create it")
-        keys_are_names = self._keys_are_names(to)
-        transactor = Transactor(self._cluster, f"tarry-redrive.{self._dead}")
+        as_names = keys_are_names(self._cluster, self._admin, to, self._on_warning)
+
+        def look() -> list[DeadLetter]:
+            letters = self.sendable(self.look(conditions), expired=expired)
+            return youngest_first(letters, keys_are_names=as_names)
+
+        return self._write(look, lambda letter: sent_again(letter, self._dead, to, keys_are_names=as_names))
+
+    def dismiss(self, conditions: Sequence[Condition]) -> int:
+        """Note of the dead letters that meet all conditions that nothing follows: they count as done.
+
+        Returns:
+            The number of dead letters.
+
+        Raises:
+            as `run`.
+        """
+        return self._write(
+            lambda: self.look(conditions), lambda letter: (dismissed(self._dead, letter.partition, letter.offset),)
+        )
+
+    def _write(
+        self, look: Callable[[], list[DeadLetter]], records_of: Callable[[DeadLetter], Sequence[OutgoingRecord]]
+    ) -> int:
+        """Write the records of each dead letter, those of one letter in one transaction."""
+        transactor = Transactor(self._cluster, redrive_id(self._dead))
         transactor.renew()  # before the look: it fences an earlier redrive, so all its markers are visible
         try:
-            letters = youngest_first(self.look(conditions, expired=expired), keys_are_names=keys_are_names)
+            letters = look()
             self._on_progress(0, len(letters))
             for begin in range(0, len(letters), MOST):
                 some = letters[begin : begin + MOST]
                 transactor.begin()
-                records = (sent_again(letter, self._dead, to, keys_are_names=keys_are_names) for letter in some)
-                refused = deliver(transactor, chain.from_iterable(records))
+                refused = deliver(transactor, chain.from_iterable(map(records_of, some)))
                 if refused is not None:
                     transactor.abort()
                     raise UsageError(f"could not send to {refused.topic}: {refused.error.str()}")
@@ -129,18 +171,8 @@ class Redrive:
             transactor.close()
         return len(letters)
 
-    def _keys_are_names(self, topic: str) -> bool:
-        """Whether a topic is an intake that takes the key of a record for its name, as its owners say."""
-        offsets = Offsets(self._admin, "tarry-redrive", self._cluster)
-        try:
-            topics, clock = TopicAdmin(self._admin), SystemClock()
-            statuses = statuses_of(topic, self._cluster, topics, offsets, clock, self._on_warning)
-        finally:
-            offsets.close()
-        return any(status.policy.same_key is not None for status in statuses.values())
-
     def _letter(self, partition: int, record: Message) -> list[DeadLetter]:
-        """Return the dead letter; nothing if the record cannot be sent again unchanged."""
+        """Return the dead letter; nothing if the record cannot be written again."""
         offset = record.offset() or 0
         try:
             headers = read_headers(record) or []
@@ -148,13 +180,23 @@ class Redrive:
             place = f"{self._dead}/{partition} at offset {offset}"
             self._on_warning(f"{place} is left out: the name of a header is not UTF-8, and cannot be written again")
             return []
-        letter = DeadLetter(partition, offset, record.key(), record.value(), list(headers))
-        if stub := letter.text(STUB):
-            self._on_warning(f"{self._dead}/{partition} at offset {offset} is left out: the whole record is {stub[0]}")
-            return []
-        if letter.text(CANCEL_NAME):
-            self._on_warning(
-                f"{self._dead}/{partition} at offset {offset} is left out: a cancel by name would take what waits now"
-            )
-            return []
-        return [letter]
+        return [DeadLetter(partition, offset, record.key(), record.value(), list(headers))]
+
+
+def redrive_id(dead: str) -> str:
+    """Return the transactional id of whoever redrives or dismisses the letters of a topic: one at a time."""
+    return f"tarry-redrive.{dead}"
+
+
+def keys_are_names(cluster: Cluster, admin: "AdminClient", topic: str, on_warning: Callable[[str], None]) -> bool:
+    """Whether a topic is an intake that takes the key of a record for its name, as its owners say.
+
+    Raises:
+        RetriableError: the brokers do not answer.
+    """
+    offsets = Offsets(admin, "tarry-redrive", cluster)
+    try:
+        statuses = statuses_of(topic, cluster, TopicAdmin(admin), offsets, SystemClock(), on_warning)
+    finally:
+        offsets.close()
+    return any(status.policy.same_key is not None for status in statuses.values())

@@ -19,10 +19,26 @@ from tarry.client.retry.core.journey import RETRY_REDRIVEN, RETRY_SOURCE, Header
 from tarry.client.retry.core.message import OutgoingRecord
 from tarry.core.request.header_values import HeaderFault, expiry_in, read_delay
 from tarry.errors import ConfigError, HeaderError
-from tarry.headers import DELAY_MS, ERROR, ERROR_DETAIL, EXPIRES_AT, ID, IF, NAME, NEXT, TARGET, ErrorCode
+from tarry.headers import (
+    CANCEL_NAME,
+    DELAY_MS,
+    ERROR,
+    ERROR_DETAIL,
+    EXPIRES_AT,
+    ID,
+    IF,
+    NAME,
+    NEXT,
+    STUB,
+    TARGET,
+    ErrorCode,
+)
 
 REDRIVEN_OFFSET = "tarry-redriven-offset"
 """On a marker, a record of the dead-letter topic without key and value: the dead letter at this offset was redriven."""
+
+DISMISSED = "tarry-dismissed"
+"""On such a marker: nothing was sent, somebody only has decided that nothing follows."""
 
 _OFFSET = re.compile("[0-9]{1,19}")
 
@@ -92,6 +108,15 @@ def matching_letters(letters: Iterable[DeadLetter], conditions: Sequence[Conditi
     return sorted(waiting, key=lambda letter: (letter.partition, letter.key or b"", *_place(letter)))
 
 
+def why_not_again(letter: DeadLetter) -> str | None:
+    """Return why a dead letter cannot be sent again as it is; None: it can."""
+    if stub := letter.text(STUB):
+        return f"the whole record is {stub[0]}"
+    if letter.text(CANCEL_NAME):
+        return "a cancel by name would take what waits now"
+    return None
+
+
 class Selected(NamedTuple):
     """The letters to send.
 
@@ -146,7 +171,7 @@ def youngest_first(letters: Sequence[DeadLetter], *, keys_are_names: bool) -> li
     """
     places: dict[tuple[int, bytes | None, bytes], list[int]] = defaultdict(list)
     for place, letter in enumerate(letters):
-        if (name := _name_of(letter.headers, letter.key, keys_are_names=keys_are_names)) is not None:
+        if (name := name_of(letter.headers, letter.key, keys_are_names=keys_are_names)) is not None:
             places[letter.partition, letter.key, name].append(place)
     ordered = list(letters)
     for found in places.values():
@@ -155,7 +180,8 @@ def youngest_first(letters: Sequence[DeadLetter], *, keys_are_names: bool) -> li
     return ordered
 
 
-def _name_of(headers: Headers, key: bytes | None, *, keys_are_names: bool) -> bytes | None:
+def name_of(headers: Headers, key: bytes | None, *, keys_are_names: bool) -> bytes | None:
+    """Return the name of a message; None if it has none."""
     return next((value for name, value in headers if name == NAME), key if keys_are_names else None)
 
 
@@ -174,10 +200,15 @@ def sent_again(
         The original message, and the marker for the dead-letter topic.
     """
     record = _record_of(letter, dead, to)
-    if _name_of(record.headers, record.key, keys_are_names=keys_are_names) is not None:
+    if name_of(record.headers, record.key, keys_are_names=keys_are_names) is not None:
         headers = [*(one for one in record.headers if one[0] != IF), (IF, b"absent")]
         record = record._replace(headers=headers)
     return record, OutgoingRecord(dead, letter.partition, None, None, [(REDRIVEN_OFFSET, b"%d" % letter.offset)])
+
+
+def dismissed(dead: str, partition: int, offset: int) -> OutgoingRecord:
+    """Return the marker that dismisses a dead letter: it counts as done, and nothing is sent."""
+    return OutgoingRecord(dead, partition, None, None, [(REDRIVEN_OFFSET, b"%d" % offset), (DISMISSED, None)])
 
 
 def _record_of(letter: DeadLetter, dead: str, to: str) -> OutgoingRecord:
