@@ -24,7 +24,7 @@ HTML: Final = "<img src=x onerror=alert(1)><script>alert(2)</script>"
 RTL: Final = "\u202efdp.exe\u2066 שלום"
 BYTES: Final = b"\xff\xfe\x00key\x80"
 BIG: Final = b"x" * 900_000
-PAGES: Final = ("/", "/waiting", "/schedules", "/dead", "/targets", "/retries", "/partitions", "/search")
+PAGES: Final = ("/", "/waiting", "/schedules", "/dead", "/targets", "/retries", "/partitions", "/audit", "/search")
 
 
 @dataclass(slots=True)
@@ -393,3 +393,115 @@ def test_pages_of_messages_list_each_once_however_many_pages(scene: Scene) -> No
     assert get(scene.url, "/v1/pending/messages?cursor=nonsense")[0] == 400
     counted = get_json(scene.url, "/v1/pending")
     assert sum(row["at_most"] for row in counted["rows"]) == counted["at_most"] - counted["parked_at_most"]
+
+
+def dead_for(scene: Scene, target: str, count: int) -> None:
+    """Make dead letters: of messages for a topic that does not exist."""
+    with (
+        DelayedProducer(scene.config.bootstrap, scene.intake) as producer,
+        OutcomeReader(scene.config.bootstrap, scene.intake) as outcomes,
+    ):
+        for number in range(count):
+            receipt = producer.send(target, b"%d" % number, key=HTML.encode(), delay=timedelta(0))
+            assert outcomes.await_outcome(receipt, 60)["outcome"] == "dead"
+
+
+@pytest.mark.parametrize("scripts", [True, False], ids=["scripts", "no-scripts"])
+def test_dead_letters_are_redriven_from_their_page_after_a_dry_run(
+    scene: Scene, browser: Browser, *, scripts: bool
+) -> None:
+    target = f"{scene.target}-redriven-{scripts}".lower()
+    dead_for(scene, target, 3)
+    admin = AdminClient({"bootstrap.servers": scene.config.bootstrap})
+    admin.create_topics([NewTopic(target, 1, 1)])[target].result(30)
+    with opened(browser, scripts=scripts) as watched:
+        page = watched.page
+        page.goto(f"{scene.url}/dead?target={target}")
+        page.get_by_role("button", name="Redrive…").click()
+        expect(page.locator("h1")).to_have_text("Redrive: dry run")
+        expect(page.locator("main")).to_contain_text("3 dead letters")
+        expect(page.locator("main .env")).to_have_text("staging")
+        expect(page.locator("main")).to_contain_text(HTML)
+        assert page.locator("main img, main script").count() == 0
+        if scripts:
+            assert watched.axe() == []
+        page.get_by_label("Reason").fill("the topic is there")
+        page.get_by_label("Type").fill("something else")
+        page.get_by_role("button", name="Redrive 3").click()
+        expect(page.locator("main")).to_contain_text("Nothing was done")
+        page.go_back()
+        page.get_by_label("Reason").fill("the topic is there")
+        page.get_by_label("Type").fill(target)
+        page.get_by_role("button", name="Redrive 3").click()
+        page.wait_for_url(re.compile("/operations/"))
+        done = page.locator(".verdict", has_text="Done: 3 of 3 done")
+        for _ in range(30):
+            with suppress(AssertionError):
+                expect(done).to_be_visible(timeout=4_000 if scripts else 500)
+                break
+            if not scripts:  # nothing is live then
+                page.reload()
+        expect(done).to_be_visible()
+        expect(page.locator("main")).to_contain_text("the topic is there")
+        if scripts:
+            assert watched.axe() == []
+        page.get_by_role("link", name="All operations, and who did what").click()
+        expect(page.locator("main")).to_contain_text("the topic is there")
+        # The page that a wrong text leads to is an error, and the browser says so.
+        assert [one for one in watched.troubles if "422" not in one] == []
+    found = get_json(scene.url, f"/v1/dead?target={target}&sent_again=true")["letters"]
+    assert [(one["is_sent_again"], one["is_dismissed"]) for one in found] == [(True, False)] * 3
+
+
+def test_dead_letters_are_dismissed_and_their_page_says_so(scene: Scene, browser: Browser) -> None:
+    target = f"{scene.target}-dismissed"
+    dead_for(scene, target, 1)
+    with opened(browser, size=PHONE) as watched:
+        page = watched.page
+        page.goto(f"{scene.url}/dead?target={target}")
+        page.get_by_role("button", name="Dismiss…").click()
+        expect(page.locator("main")).to_contain_text("They stay in")
+        assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
+        page.get_by_label("Reason").fill("a typing error")
+        page.get_by_label("Type").fill(target)
+        page.get_by_role("button", name="Dismiss 1").click()
+        expect(page.locator(".verdict")).to_contain_text("Done: 1 of 1 done", timeout=30_000)
+        assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
+        page.goto(f"{scene.url}/dead?target={target}&sent_again=true")
+        expect(page.locator(".chip", has_text="dismissed")).to_be_visible()
+        assert watched.troubles == []
+
+
+@pytest.mark.parametrize("act", ["Move", "Cancel"])
+def test_what_waits_is_moved_or_cancelled_from_its_page(scene: Scene, browser: Browser, act: str) -> None:
+    target = f"{scene.target}-{act.lower()}"
+    admin = AdminClient({"bootstrap.servers": scene.config.bootstrap})
+    admin.create_topics([NewTopic(target, 1, 1)])[target].result(30)
+    with DelayedProducer(scene.config.bootstrap, scene.intake) as producer:
+        receipts = [producer.send(target, b"x", key=b"k", delay=timedelta(hours=2)) for _ in range(2)]
+    with opened(browser) as watched:
+        page = watched.page
+        page.goto(f"{scene.url}/waiting?target={target}")
+        if act == "Move":
+            page.get_by_label("Later by").fill("1h")
+        page.get_by_role("button", name=f"{act}…").click()
+        expect(page.locator("main")).to_contain_text("2 messages")
+        assert watched.axe() == []
+        page.get_by_label("Reason").fill(f"{act} them")
+        page.get_by_label("Type").fill(target)
+        page.get_by_role("button", name=f"{act} 2").click()
+        expect(page.locator(".verdict")).to_contain_text("Done: 2 of 2 done", timeout=30_000)
+        for receipt in receipts:  # the service decides about the cancel of a filed message near its due time
+            page.goto(f"{scene.url}/message/{receipt.handle}")
+            expect(page.locator(".verdict")).to_contain_text("a cancel of it waits")
+        page.goto(f"{scene.url}/waiting?target={target}")
+        expect(page.locator("tbody tr")).to_have_count(4 if act == "Move" else 2)
+        page.goto(f"{scene.url}/audit")
+        expect(page.locator("main")).to_contain_text(f"{act} them")
+        assert watched.troubles == []
+
+
+def test_an_operation_that_does_not_exist_is_a_page_that_says_so(scene: Scene, browser: Browser) -> None:
+    with opened(browser) as watched:
+        watched.page.goto(f"{scene.url}/operations/00000000-0000-4000-8000-000000000000")
+        expect(watched.page.locator("h1")).to_have_text("There is nothing here")

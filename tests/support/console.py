@@ -15,9 +15,12 @@ from fastapi import FastAPI
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tarry.api import problems
+from tarry.api.access.gate import Gate
 from tarry.api.access.principal import Principal
 from tarry.api.console import pages
 from tarry.api.looking import lookout
+from tarry.api.operations.board import Board
+from tarry.api.operations.bulk import Bulk
 from tarry.api.parts import Parts
 from tarry.api.v1 import lists
 from tarry.clock import SystemClock
@@ -114,6 +117,7 @@ def served_to(
     app.state.parts = parts
     problems.install(app)
     lookout.install(app, parts)
+    app.state.bulk = Bulk(parts, Gate(settings.api, parts.clock, parts.on_event), Board(parts, "console"))
     app.include_router(lists.router)
     pages.install(app)
     wrapped: Any = _As(app, principal)

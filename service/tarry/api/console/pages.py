@@ -7,6 +7,7 @@ from fastapi import APIRouter, FastAPI, Query
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 from starlette.staticfiles import StaticFiles
 
+from tarry.api.console import acts
 from tarry.api.console.bars import due_bars, hour_bars
 from tarry.api.console.rendering import STATIC, Page, PageRoute, ThePage
 from tarry.api.console.values import FORMS, form_of, value_as
@@ -37,6 +38,7 @@ CursorText = Annotated[str, Query(max_length=16_000)]
 
 def install(app: FastAPI) -> None:
     """Give an application the console."""
+    app.include_router(acts.router)
     app.include_router(router)
     app.mount("/static", StaticFiles(directory=STATIC), name="static")
 

@@ -180,7 +180,8 @@ class PageRoute(APIRoute):
 async def _problem_page(request: Request, error: ProblemError) -> Response:
     page = Page(request)
     if error.status == HTTPStatus.UNAUTHORIZED:
-        return RedirectResponse(page.url("/login", next=request.url.path.removeprefix(page.base)), 303)
+        to = request.url.path.removeprefix(page.base) if request.method == "GET" else "/"
+        return RedirectResponse(page.url("/login", next=to), 303)
     is_refused = error.code == Code.KAFKA_REFUSES
     title = "Kafka refuses this" if is_refused else _TITLES.get(error.status, error.status.phrase)
     return await page.render("problem.html", title, status=int(error.status), detail=error.detail)

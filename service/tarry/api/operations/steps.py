@@ -20,6 +20,8 @@ class Left(StrEnum):
     """A younger letter of its name is sent."""
     NOT_WAITING = "not-waiting"
     """The message was delivered, cancelled or replaced meanwhile."""
+    CANCELLED = "cancelled"
+    """A cancel of the message waits already: to move it would send it once more."""
     MOVES = "moves-just-now"
     SCHEDULE = "schedule"
     """An occurrence of a schedule, which only the schedule moves."""

@@ -93,6 +93,8 @@ class WaitingSteps:
         self._asked = asked
         self._policies = policies
         self._clock = clock
+        self._cancelled: set[int] = set()
+        """Of which of the messages that were found a cancel waits, too."""
 
     def steps(self, handled: Bits) -> Iterator[Step]:
         """Yield what to do with the messages that are not handled yet.
@@ -115,21 +117,32 @@ class WaitingSteps:
         requests = RequestReader(self._policies[0])
         span = DueSpan(asked.from_ms, min(asked.until_ms, FOREVER_MS))
         found: dict[int, Waiting] = {}
+        cancels: dict[tuple[int, str, int | None], int] = {}
         # In the order in which messages move, so each that waits throughout is met.
         for one in chain(
             inspector.in_intake(backlogs, requests, states, to_now=True),
             inspector.in_levels(backlogs, states, span, to_now=True),
             inspector.in_parked(backlogs, states, to_now=True),
         ):
+            if one.kind == "cancel":
+                named = one.place[1], one.id, one.due_ms
+                cancels[named] = max(cancels.get(named, 0), one.sequence)
             number = asked.picked.number(one.place[1], one.sequence)
             if number is not None and number not in handled and one.kind == "message":
                 found[number] = one
+        self._cancelled = {
+            number
+            for number, one in found.items()
+            if one.sequence < cancels.get((one.place[1], one.id, one.due_ms), -1)
+        }
         return sorted(found.items(), key=lambda pair: (pair[1].due_ms or 0, pair[0]))
 
     def _of(self, found: Sequence[tuple[int, Waiting]], *, is_last: bool) -> Iterator[Step]:
         step = Step()
         for number, one in found:
-            if self._asked.act is Act.CANCEL:
+            if number in self._cancelled:
+                step.leave(number, Left.CANCELLED)
+            elif self._asked.act is Act.CANCEL:
                 step.do(number, [self._cancel(one)])
             else:
                 self._move(step, number, one, is_last=is_last)

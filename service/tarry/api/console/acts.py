@@ -1,0 +1,178 @@
+"""The pages of bulk acts: what a form would do, the operation that follows, and who did what. All work without scripts.
+
+A form on the page of dead letters, or of what waits, asks for a dry run. Its page has the form that begins the
+operation, and that leads to the page of the operation, with progress and the form that stops it.
+"""
+
+from http import HTTPStatus
+from typing import Annotated, Final, Literal
+
+from fastapi import APIRouter, Depends, Form, Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+
+from tarry.api.access.audit import audit
+from tarry.api.access.identity import demand
+from tarry.api.access.principal import Scope
+from tarry.api.console.rendering import Page, PageRoute, ThePage
+from tarry.api.looking.due import FOREVER_MS
+from tarry.api.looking.paging import Wanted
+from tarry.api.operations.bulk import Bulk, bulk_of
+from tarry.api.operations.letters import WantedLetters
+from tarry.api.operations.models import DryRun, OperationRow
+from tarry.api.operations.records import LONGEST_TEXT, Act
+from tarry.api.problems import ProblemError
+from tarry.units import parse_duration_ms, parse_instant_ms, shown
+
+SHOWN_ACTS: Final = 200
+SHOWN_OPERATIONS: Final = 50
+
+router = APIRouter(route_class=PageRoute, include_in_schema=False, default_response_class=HTMLResponse)
+
+Field = Annotated[str, Form(max_length=4096)]
+_Bulk = Annotated[Bulk, Depends(bulk_of)]
+_Reason = Annotated[str, Form(min_length=1, max_length=LONGEST_TEXT)]
+
+
+def confirmed_by(targets: "DryRun | OperationRow") -> str:
+    """Return what must be typed to begin an operation: its target, if that is one, else the intake."""
+    names = list(targets.by_target)
+    return names[0] if len(names) == 1 and names[0] else targets.intake
+
+
+@router.post("/dead/plan")
+async def plan_letters(
+    page: ThePage,
+    bulk: _Bulk,
+    intake: Field,
+    act: Annotated[Literal["redrive", "dismiss"], Form()],
+    code: Field = "",
+    target: Field = "",
+    *,
+    without_target: Annotated[bool, Form()] = False,
+) -> Response:
+    """What redriving or dismissing would do."""
+    demand(page.looker, Scope.ACT)
+    topic = page.lookout.intake(intake).topic
+    wanted = WantedLetters(code or None, "" if without_target else target or None)
+    found = await bulk.plan_letters(page.looker, topic, Act(act), wanted)
+    where = f" --where {shown(f'tarry-error={code}')}" if code else ""
+    where += f" --where {shown(f'tarry-target={target}')}" if target else ""
+    to = f" --to {topic}" if act == "redrive" else ""
+    fields = {"intake": topic, "code": code or None, "target": "" if without_target else target or None}
+    return await _planned(
+        page, found, f"/v1/dead:{act}", fields, f"tarry {act} {topic}.dead{to}{where} --dry-run", "/dead"
+    )
+
+
+@router.post("/waiting/plan")
+async def plan_waiting(
+    page: ThePage,
+    bulk: _Bulk,
+    intake: Field,
+    act: Annotated[Literal["cancel", "move"], Form()],
+    due_from: Field = "",
+    due_until: Field = "",
+    target: Field = "",
+    key: Field = "",
+    name: Field = "",
+    by: Field = "",
+) -> Response:
+    """What cancelling or moving would do."""
+    demand(page.looker, Scope.ACT)
+    topic = page.lookout.intake(intake).topic
+    if name and not key:
+        raise ProblemError(HTTPStatus.UNPROCESSABLE_ENTITY, "A name belongs to a key: fill in both.")
+    try:
+        by_ms = parse_duration_ms(by) if act == "move" else 0
+        from_ms = parse_instant_ms(due_from) if due_from else 0
+        until_ms = parse_instant_ms(due_until) if due_until else FOREVER_MS
+    except ValueError as error:
+        raise ProblemError(HTTPStatus.UNPROCESSABLE_ENTITY, str(error)) from error
+    if act == "move" and by_ms < 1:
+        raise ProblemError(HTTPStatus.UNPROCESSABLE_ENTITY, "Later by: at least 1ms.")
+    wanted = Wanted(from_ms, until_ms, target or None, key.encode() if key else None, name.encode() if name else None)
+    found = await bulk.plan_waiting(page.looker, topic, Act(act), wanted, by_ms)
+    given = {"due_from": due_from, "due_until": due_until, "target": target, "key": key, "name": name, "by": by}
+    fields = {"intake": topic, **{field: text or None for field, text in given.items()}}
+    cli = f"# all that is due at one time: tarry pending --intake {topic} --bucket TIME\ntarry cancel HANDLE"
+    return await _planned(page, found, f"/v1/pending:{act}", fields, cli, "/waiting")
+
+
+async def _planned(
+    page: Page, found: DryRun, path: str, fields: dict[str, str | None], cli: str, back: str
+) -> Response:
+    body = {name: one for name, one in fields.items() if one is not None}
+    return await page.render(
+        "plan.html",
+        f"{found.act.capitalize()}: dry run",
+        as_of=page.now_ms,
+        plan=found,
+        typed=confirmed_by(found),
+        body=body,
+        path=path,
+        cli=cli,
+        back_url=page.url(back, **{name: one for name, one in body.items() if name != "by"}),
+        here=back,
+    )
+
+
+@router.post("/operations")
+async def begin(
+    request: Request,
+    page: ThePage,
+    bulk: _Bulk,
+    act: Annotated[Act, Form()],
+    token: Annotated[str, Form(min_length=1)],
+    reason: _Reason,
+    typed: Field,
+) -> Response:
+    """Begin an operation."""
+    demand(page.looker, Scope.ACT)
+    asked = bulk.read_token(page.looker, act, token)
+    names = list(asked.targets)
+    expected = names[0] if len(names) == 1 and names[0] else asked.intake
+    if typed.strip() != expected:
+        raise ProblemError(
+            HTTPStatus.UNPROCESSABLE_ENTITY, f"Nothing was done. To confirm, go back and type {expected}."
+        )
+    row = await bulk.begin(page.looker, act, token, reason)
+    audit(request, page.looker, str(act), intake=row.intake, operation=row.id, records=row.total, reason=reason)
+    return RedirectResponse(page.url(f"/operations/{row.id}"), HTTPStatus.SEE_OTHER)
+
+
+@router.get("/operations/{operation_id}")
+async def operation(page: ThePage, bulk: _Bulk, operation_id: str) -> Response:
+    """One operation."""
+    row = await bulk.operation(page.looker, operation_id)
+    return await page.render(
+        "operation.html",
+        f"{row.act.capitalize()}",
+        as_of=page.now_ms,
+        row=row,
+        may_stop=not row.is_over and page.has("POST", "/v1/operations/{operation_id}:stop"),
+        here="/audit",
+    )
+
+
+@router.post("/operations/{operation_id}/stop")
+async def stop(request: Request, page: ThePage, bulk: _Bulk, operation_id: str, reason: _Reason) -> Response:
+    """Stop an operation."""
+    demand(page.looker, Scope.ACT)
+    row = await bulk.stop(page.looker, operation_id, reason)
+    audit(request, page.looker, "stop", intake=row.intake, operation=row.id, reason=reason)
+    return RedirectResponse(page.url(f"/operations/{row.id}"), HTTPStatus.SEE_OTHER)
+
+
+@router.get("/audit")
+async def audit_page(page: ThePage, bulk: _Bulk) -> Response:
+    """Operations, and who did what."""
+    looker, intake = page.looker, page.intake
+    found = bulk.audit(looker, intake, SHOWN_ACTS)
+    return await page.render(
+        "audit.html",
+        "Audit",
+        as_of=found.as_of,
+        intake=intake,
+        acts=found.acts,
+        operations=bulk.operations(looker, intake, SHOWN_OPERATIONS).operations,
+    )
