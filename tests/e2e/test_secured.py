@@ -135,7 +135,7 @@ def test_a_right_that_is_missing_is_named(
         assert len(running.events("no_schedules")) == 1
         assert f"{grant.name}: without WRITE it accepts no schedules" in run(config, tmp_path, "check").out
         return
-    if grant.name.endswith((".status", ".control")):
+    if grant.name.endswith((".status", ".control", ".operations")):
         # What nothing else may be done with is hidden; and what is hidden, or may not be looked at, is not used.
         running = serve(config)
         running.wait_serving()

@@ -20,6 +20,7 @@ from tests.support.processes import Serve, ServeConfig
 from tests.support.programs import tarry
 from tests.support.topics import read_topic
 
+NO_CHECK = "the service cannot check the topic that `tarry api` needs for bulk acts"
 SUFFIXES = ("", ".results", ".journal", ".dead", ".parked")
 WHEELS = (".wheel-1", ".wheel-2")
 """The levels of an intake with a delay of up to an hour, by default."""
@@ -64,13 +65,15 @@ def test_before_the_first_start_all_would_be_made_and_after_it_all_is_as_it_must
         f"({count} partitions, replication 1)"
         for suffix, count in partitions.items()
     ]
-    status, control, open_to_all = (
+    status, control, operations, open_to_all = (
         f"ok    topic {config.intake}.status:",
         f"ok    topic {config.intake}.control:",
+        f"ok    topic {config.intake}.operations:",
         "ok    ACLs: the brokers have no authorizer: every user has all rights",
     )
     would_create = "does not exist; `tarry serve` would create it (1 partition, replication 1)"
-    assert before[10:] == [f"{status} {would_create}", f"{control} {would_create}", open_to_all]
+    beside = status, control, operations
+    assert before[10:] == [*(f"{topic} {would_create}" for topic in beside), open_to_all]
 
     serve = Serve(config, tmp_path)
     try:
@@ -87,7 +90,7 @@ def test_before_the_first_start_all_would_be_made_and_after_it_all_is_as_it_must
     assert after[:3] == before[:3]
     nobody = f"note  group {config.group}: no process is in it, so nothing is delivered; start `tarry serve`"
     as_it_must_be = "1 partition, as it must be"
-    assert after[10:] == [f"{status} {as_it_must_be}", f"{control} {as_it_must_be}", nobody, open_to_all]
+    assert after[10:] == [*(f"{topic} {as_it_must_be}" for topic in beside), nobody, open_to_all]
 
 
 def test_another_shape_of_the_overflow_wheel_fails_while_a_bucket_holds_a_message(
@@ -226,6 +229,7 @@ def test_rights_are_told_one_by_one(start_embedded_broker: Callable[..., Embedde
     allow(ResourceType.TOPIC, "checked.wheel-1", AclOperation.READ, AclOperation.WRITE)
     allow(ResourceType.TOPIC, "checked.status", AclOperation.DESCRIBE, AclOperation.DESCRIBE_CONFIGS)
     allow(ResourceType.TOPIC, "checked.control", AclOperation.DESCRIBE, AclOperation.DESCRIBE_CONFIGS)
+    allow(ResourceType.TOPIC, "checked.operations", AclOperation.DESCRIBE)
 
     code, lines = check(tmp_path, toml, **login_as)
     assert code == 1
@@ -239,6 +243,7 @@ def test_rights_are_told_one_by_one(start_embedded_broker: Callable[..., Embedde
         "FAIL  ACLs of topic checked.wheel-1: DELETE needed, but not granted",
         "note  ACLs of topic checked.status: without WRITE clients cannot ask what the intake accepts",
         "note  ACLs of topic checked.control: without READ no target can be paused",
+        f"note  ACLs of topic checked.operations: without DESCRIBE_CONFIGS {NO_CHECK}",
         "note  ACLs of topic orders: it does not exist, or is hidden from this user; creating it needs CREATE",
         "FAIL  ACLs of group tarry: READ needed, but not granted",
     }
@@ -250,6 +255,7 @@ def test_rights_are_told_one_by_one(start_embedded_broker: Callable[..., Embedde
     allow(ResourceType.TOPIC, "checked.wheel-1", AclOperation.DELETE)
     allow(ResourceType.TOPIC, "checked.status", AclOperation.WRITE)
     allow(ResourceType.TOPIC, "checked.control", AclOperation.READ)
+    allow(ResourceType.TOPIC, "checked.operations", AclOperation.DESCRIBE_CONFIGS)
     allow(ResourceType.GROUP, "tarry", AclOperation.READ)
     code, lines = check(tmp_path, toml, **login_as)
     assert code == 0

@@ -30,7 +30,7 @@ def test_topics_are_made_once_and_a_service_finds_nothing_to_make(config: ServeC
     assert code == 0
     assert lines[-1] == ok
     made = {line.removeprefix("made  ") for line in lines[:-1]}
-    endings = ("", ".results", ".journal", ".dead", ".parked", ".status", ".control")
+    endings = ("", ".results", ".journal", ".dead", ".parked", ".status", ".control", ".operations")
     assert made == {config.intake + ending for ending in endings}
     assert made <= set(AdminClient({"bootstrap.servers": config.bootstrap}).list_topics(timeout=10).topics)
     assert make(tmp_path, config)[:2] == (0, [ok])

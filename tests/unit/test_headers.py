@@ -69,8 +69,11 @@ def test_a_topic_name_is_legal_where_kafka_takes_it() -> None:
 
 
 def test_an_internal_topic_names_its_intake() -> None:
-    owners = [owner_of_internal_topic(f"a.b.{end}") for end in ("results", "journal", "dead", "wheel-1", "wheel-12")]
-    assert owners == ["a.b"] * 5
+    owners = [
+        owner_of_internal_topic(f"a.b.{end}")
+        for end in ("results", "journal", "dead", "operations", "wheel-1", "wheel-12")
+    ]
+    assert owners == ["a.b"] * 6
     assert [owner_of_internal_topic(name) for name in ("a.b", "results", ".results", "a.wheel-", "a.wheel-x")] == [
         None
     ] * 5

@@ -13,7 +13,13 @@ from tarry.cli.check.rights import needed_rights
 from tarry.cli.main import app
 from tarry.config import Config, load
 from tarry.errors import ConfigError
-from tarry.kafka.intake_topics import DEFAULT_MAX_MESSAGE_BYTES, control_topic, status_topic, topics_of
+from tarry.kafka.intake_topics import (
+    DEFAULT_MAX_MESSAGE_BYTES,
+    control_topic,
+    operations_topic,
+    status_topic,
+    topics_of,
+)
 from tarry.kafka.settings import QUEUE_KBYTES
 from tarry.service.app import geometry_of
 from tarry.service.supervisor.supervisor import TimeLimits
@@ -144,7 +150,8 @@ def test_kafka_topics_are_those_that_the_service_would_make(config: Config) -> N
             max_bytes=DEFAULT_MAX_MESSAGE_BYTES,
         )
     ]
-    wanted += [make(one.topic, one.replication) for one in config.intakes for make in (status_topic, control_topic)]
+    beside = status_topic, control_topic, operations_topic
+    wanted += [make(one.topic, one.replication) for one in config.intakes for make in beside]
     assert set(there) == {topic.name for topic in wanted}
     for topic in wanted:
         spec = there[topic.name]

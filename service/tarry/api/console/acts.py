@@ -18,7 +18,7 @@ from tarry.api.looking.due import FOREVER_MS
 from tarry.api.looking.paging import Wanted
 from tarry.api.operations.bulk import Bulk, bulk_of
 from tarry.api.operations.letters import WantedLetters
-from tarry.api.operations.models import DryRun, OperationRow
+from tarry.api.operations.models import DryRun
 from tarry.api.operations.records import LONGEST_TEXT, Act
 from tarry.api.problems import ProblemError
 from tarry.units import parse_duration_ms, parse_instant_ms, shown
@@ -33,10 +33,10 @@ _Bulk = Annotated[Bulk, Depends(bulk_of)]
 _Reason = Annotated[str, Form(min_length=1, max_length=LONGEST_TEXT)]
 
 
-def confirmed_by(targets: "DryRun | OperationRow") -> str:
+def confirmed_by(found: DryRun) -> str:
     """Return what must be typed to begin an operation: its target, if that is one, else the intake."""
-    names = list(targets.by_target)
-    return names[0] if len(names) == 1 and names[0] else targets.intake
+    names = list(found.by_target)
+    return names[0] if len(names) == 1 and names[0] else found.intake
 
 
 @router.post("/dead/plan")
@@ -58,10 +58,9 @@ async def plan_letters(
     where = f" --where {shown(f'tarry-error={code}')}" if code else ""
     where += f" --where {shown(f'tarry-target={target}')}" if target else ""
     to = f" --to {topic}" if act == "redrive" else ""
-    fields = {"intake": topic, "code": code or None, "target": "" if without_target else target or None}
-    return await _planned(
-        page, found, f"/v1/dead:{act}", fields, f"tarry {act} {topic}.dead{to}{where} --dry-run", "/dead"
-    )
+    given = {"code": code or None, "target": "" if without_target else target or None}
+    body = {"intake": topic, **{field: text for field, text in given.items() if text is not None}}
+    return await _planned(page, found, body, f"tarry {act} {topic}.dead{to}{where} --dry-run")
 
 
 @router.post("/waiting/plan")
@@ -93,25 +92,35 @@ async def plan_waiting(
     wanted = Wanted(from_ms, until_ms, target or None, key.encode() if key else None, name.encode() if name else None)
     found = await bulk.plan_waiting(page.looker, topic, Act(act), wanted, by_ms)
     given = {"due_from": due_from, "due_until": due_until, "target": target, "key": key, "name": name, "by": by}
-    fields = {"intake": topic, **{field: text or None for field, text in given.items()}}
+    body = {"intake": topic, **{field: text for field, text in given.items() if text}}
     cli = f"# all that is due at one time: tarry pending --intake {topic} --bucket TIME\ntarry cancel HANDLE"
-    return await _planned(page, found, f"/v1/pending:{act}", fields, cli, "/waiting")
+    return await _planned(page, found, body, cli)
 
 
 async def _planned(
-    page: Page, found: DryRun, path: str, fields: dict[str, str | None], cli: str, back: str
+    page: Page,
+    found: DryRun,
+    body: dict[str, str] | None = None,
+    cli: str = "",
+    *,
+    fault: bool = False,
+    reason: str = "",
 ) -> Response:
-    body = {name: one for name, one in fields.items() if one is not None}
+    of = "dead" if Act(found.act).is_of_letters else "pending"
+    back = "/dead" if Act(found.act).is_of_letters else "/waiting"
+    filters = {name: one for name, one in (body or {}).items() if name not in {"by", "intake"}}
     return await page.render(
         "plan.html",
         f"{found.act.capitalize()}: dry run",
-        as_of=page.now_ms,
+        status=HTTPStatus.UNPROCESSABLE_ENTITY if fault else HTTPStatus.OK,
         plan=found,
         typed=confirmed_by(found),
+        fault=fault,
+        reason=reason,
         body=body,
-        path=path,
+        path=f"/v1/{of}:{found.act}",
         cli=cli,
-        back_url=page.url(back, **{name: one for name, one in body.items() if name != "by"}),
+        back_url=page.url(back, intake=found.intake, **filters),
         here=back,
     )
 
@@ -128,13 +137,9 @@ async def begin(
 ) -> Response:
     """Begin an operation."""
     demand(page.looker, Scope.ACT)
-    asked = bulk.read_token(page.looker, act, token)
-    names = list(asked.targets)
-    expected = names[0] if len(names) == 1 and names[0] else asked.intake
-    if typed.strip() != expected:
-        raise ProblemError(
-            HTTPStatus.UNPROCESSABLE_ENTITY, f"Nothing was done. To confirm, go back and type {expected}."
-        )
+    found = bulk.planned_by(page.looker, act, token)
+    if typed.strip() != confirmed_by(found):
+        return await _planned(page, found, fault=True, reason=reason)
     row = await bulk.begin(page.looker, act, token, reason)
     audit(request, page.looker, str(act), intake=row.intake, operation=row.id, records=row.total, reason=reason)
     return RedirectResponse(page.url(f"/operations/{row.id}"), HTTPStatus.SEE_OTHER)

@@ -146,6 +146,24 @@ class Bulk:
             Code.DRY_RUN_EXPIRED,
         )
 
+    def planned_by(self, principal: Principal, act: Act, token: str) -> DryRun:
+        """Return the dry run of a token again, without its sample.
+
+        Raises:
+            ProblemError: as `read_token`.
+        """
+        asked = self.read_token(principal, act, token)
+        return DryRun(
+            act=act.value,
+            intake=asked.intake,
+            count=len(asked.picked),
+            complete=True,
+            by_target=dict(asked.targets),
+            by_code=dict(asked.codes),
+            token=token,
+            token_until=None,
+        )
+
     async def begin(self, principal: Principal, act: Act, token: str, reason: str) -> OperationRow:
         """Begin the operation of a dry run; if it has begun, return it.
 

@@ -121,6 +121,8 @@ class Acting:
             raise ProblemError(
                 HTTPStatus.CONFLICT, "an occurrence of a schedule: replace the schedule instead, by its key and name"
             )
+        if found.cancel_waits and waiting.name is None:
+            raise ProblemError(HTTPStatus.CONFLICT, "a cancel of it waits already: to move it would send it once more")
         if content is None or waiting.kind != "message" or waiting.target is None:
             raise ProblemError(HTTPStatus.CONFLICT, "the message moves just now, or will be dead: try again")
         message = moved_message(waiting, content, at_ms)
