@@ -20,6 +20,8 @@ from confluent_kafka.cimpl import NewTopic
 
 from tarry.client import DelayedProducer, OutcomeReader
 from tarry.client.retry.core.names import DEAD, RETRY, STATE
+from tarry.clock import SystemClock
+from tarry.units import format_instant
 from tests.e2e.conftest import Lab, laboratory, verdict
 from tests.support.api import Api, ApiConfig
 from tests.support.brokers import starting_brokers, wait_until
@@ -279,7 +281,21 @@ def test_the_api_can_do_all_with_the_documented_rights(served_to_the_api: Secure
         assert ask("PUT", "/v1/timers?key=k&name=n", 202, target="bills", delay="2900ms")["handle"]
         assert ask("DELETE", "/v1/timers?key=k&name=n&wait=20s")["state"] == "cancelled"
         assert ask("PUT", "/v1/targets/bills/pause", reason="a test", wait="20s")["confirmed"]
+        expires_ms = SystemClock().now_ms() + 3_000
+        ask("POST", "/v1/messages", 202, **message, delay="100ms", expires_at=format_instant(expires_ms))
+        wait_until(lambda: SystemClock().now_ms() > expires_ms, "it expires")
         assert not ask("PUT", "/v1/targets/bills/resume", reason="a test", wait="20s")["paused"]
+        wait_until(lambda: ask("POST", "/v1/dead:dismiss", code="expired")["count"] > 0, "it is dead")
+        waits = ask("POST", "/v1/messages", 202, **message, delay="2900ms")["handle"]
+        for path, body in (("dead:redrive", {}), ("dead:dismiss", {}), ("pending:cancel", {"target": "bills"})):
+            token = ask("POST", f"/v1/{path}", **body)["token"]
+            row = ask("POST", f"/v1/{path}", 202, token=token, reason="a test")
+            where = f"/v1/operations/{row['id']}"
+            wait_until(lambda where=where: ask("GET", where)["state"] == "done", "it is done")  # type: ignore[misc]
+        assert ask("GET", f"/v1/messages/{waits}")["state"] in {"cancelled", "waiting"}
+        assert {"pause", "resume", "redrive", "dismiss", "cancel"} <= {
+            one["act"] for one in ask("GET", "/v1/audit")["acts"]
+        }
         for path in ("health", "intakes", "targets", "partitions", "pending", "pending/messages", "schedules", "dead"):
             ask("GET", f"/v1/{path}")
         ask("GET", "/v1/retries")

@@ -1,9 +1,9 @@
 """The operations of all intakes, as this replica knows them: it reads them, writes decisions, and executes operations.
 
-One thread reads `I.operations` of each intake, and sees whose turn it is. One thread executes, one operation at a time.
-The replica that was asked begins at once. Another one begins if it hears nothing of an operation for `SILENT_MS`; the
-transactional id of the operation's track fences whoever had it. So an operation has one executor, and goes on after a
-`kill -9`.
+One thread reads `I.operations` of each intake, and sees whose turn it is. One thread executes, one operation at a time;
+a replica for reading only has no such thread. The replica that was asked begins at once. Another one begins if it hears
+nothing of an operation for `SILENT_MS`; the transactional id of the operation's track fences whoever had it. So an
+operation has one executor, and goes on after a `kill -9`.
 """
 
 import threading
@@ -33,6 +33,9 @@ LOOK_AGAIN_S: Final = 5.0
 CATCH_UP_S: Final = 30.0
 MOST_UNFINISHED: Final = 20
 """How many operations of an intake may wait or run at the same time."""
+
+ENDS_WITHIN_S: Final = 8.0
+"""How long to wait at the end of the process until what is executed is given back; else others notice by themselves."""
 
 MOST_UNWRITTEN: Final = 1_000
 """How many single acts wait to be written at most."""
@@ -69,10 +72,10 @@ class Board:
             self.find,
             self._ending.is_set,
         )
-        self._threads = [
-            threading.Thread(target=self._follow, name="operations"),
-            threading.Thread(target=self._execute, name="executing"),
-        ]
+        # Daemons: at the end of the process, Kafka may be away.
+        self._threads = [threading.Thread(target=self._follow, name="operations", daemon=True)]
+        if not parts.settings.api.is_read_only:
+            self._threads.append(threading.Thread(target=self._execute, name="executing", daemon=True))
 
     def start(self) -> None:
         """Begin to read and to execute."""
@@ -87,7 +90,7 @@ class Board:
             self._changed.notify_all()
         for thread in self._threads:
             if thread.is_alive():
-                thread.join()
+                thread.join(ENDS_WITHIN_S)
         self._writer.shutdown()
 
     # -- looking -------------------------------------------------------------------------------------------------------
