@@ -16,6 +16,7 @@ from playwright.sync_api import Browser, expect
 from tarry.api.access.principal import ANYBODY, Principal, parsed_grants
 from tarry.client import DelayedMessage, DelayedProducer, OutcomeReader, Receipt, RepeatedMessage
 from tarry.testing.pytest_plugin import fresh_name
+from tests.support.brokers import wait_until
 from tests.support.browser import PHONE, opened
 from tests.support.console import api_process, get, get_json, served_to, without_cluster
 from tests.support.processes import Serve, ServeConfig
@@ -404,6 +405,8 @@ def dead_for(scene: Scene, target: str, count: int) -> None:
         for number in range(count):
             receipt = producer.send(target, b"%d" % number, key=HTML.encode(), delay=timedelta(0))
             assert outcomes.await_outcome(receipt, 60)["outcome"] == "dead"
+    # What was read for others within the last second is shown again.
+    wait_until(lambda: len(get_json(scene.url, f"/v1/dead?target={target}")["letters"]) == count, "they are listed")
 
 
 @pytest.mark.parametrize("scripts", [True, False], ids=["scripts", "no-scripts"])
@@ -433,14 +436,11 @@ def test_dead_letters_are_redriven_from_their_page_after_a_dry_run(
         page.get_by_label("Type").fill(target)
         page.get_by_role("button", name="Redrive 3").click()
         page.wait_for_url(re.compile("/operations/"))
-        done = page.locator(".verdict", has_text="Done: 3 of 3 done")
-        for _ in range(30):
-            with suppress(AssertionError):
-                expect(done).to_be_visible(timeout=4_000 if scripts else 500)
-                break
-            if not scripts:  # nothing is live then
-                page.reload()
-        expect(done).to_be_visible()
+        if not scripts:  # nothing is live then
+            id_ = page.url.rpartition("/")[2]
+            wait_until(lambda: get_json(scene.url, f"/v1/operations/{id_}")["state"] == "done", "it is done")
+            page.reload()
+        expect(page.locator(".verdict")).to_contain_text("Done: 3 of 3 done", timeout=30_000)
         expect(page.locator("main")).to_contain_text("the topic is there")
         if scripts:
             assert watched.axe() == []
@@ -466,11 +466,8 @@ def test_dead_letters_are_dismissed_and_their_page_says_so(scene: Scene, browser
         page.get_by_role("button", name="Dismiss 1").click()
         expect(page.locator(".verdict")).to_contain_text("Done: 1 of 1 done", timeout=30_000)
         assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
-        for _ in range(10):  # what was read for others within the last second is shown again
-            page.goto(f"{scene.url}/dead?target={target}&sent_again=true")
-            with suppress(AssertionError):
-                expect(page.locator(".chip", has_text="dismissed")).to_be_visible(timeout=500)
-                break
+        wait_until(lambda: not get_json(scene.url, f"/v1/dead?target={target}")["letters"], "it is done with")
+        page.goto(f"{scene.url}/dead?target={target}&sent_again=true")
         expect(page.locator(".chip", has_text="dismissed")).to_be_visible()
         assert watched.troubles == []
 

@@ -287,8 +287,8 @@ def test_the_api_can_do_all_with_the_documented_rights(served_to_the_api: Secure
         assert not ask("PUT", "/v1/targets/bills/resume", reason="a test", wait="20s")["paused"]
         wait_until(lambda: ask("POST", "/v1/dead:dismiss", code="expired")["count"] > 0, "it is dead")
         waits = ask("POST", "/v1/messages", 202, **message, delay="2900ms")["handle"]
-        for path, body in (("dead:redrive", {}), ("dead:dismiss", {}), ("pending:cancel", {"target": "bills"})):
-            token = ask("POST", f"/v1/{path}", **body)["token"]
+        for path in ("dead:redrive", "dead:dismiss", "pending:cancel"):
+            token = ask("POST", f"/v1/{path}", target="bills")["token"]
             row = ask("POST", f"/v1/{path}", 202, token=token, reason="a test")
             where = f"/v1/operations/{row['id']}"
             wait_until(lambda where=where: ask("GET", where)["state"] == "done", "it is done")  # type: ignore[misc]
