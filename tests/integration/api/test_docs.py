@@ -27,7 +27,7 @@ def examples(language: str) -> list[str]:
 def guarded(service: LiveService, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Api, str]]:
     """An API with tokens, and one that may send."""
     tokens = tmp_path_factory.mktemp("tokens") / "tokens.json"
-    token = make_token(tokens, "reader", "send")
+    token = make_token(tokens, "reader", "send", "act")
     with Api(config_beside(service, 2, tokens=str(tokens)), tmp_path_factory.mktemp("api")) as api:
         yield api, token
 
@@ -54,7 +54,7 @@ def test_the_commands_for_curl_send(
     guarded: tuple[Api, str], service: LiveService, orders: str, tmp_path: Path
 ) -> None:
     assert orders == f"{service.name}.orders"
-    blocks = [block for block in examples("sh") if "curl" in block]
+    blocks = [block for block in examples("sh") if "curl" in block and "dry-run" not in block]
     assert len(blocks) == 2
     for block in blocks:
         # Without the lines before, which make a token and start the server.
@@ -63,6 +63,21 @@ def test_the_commands_for_curl_send(
         answers = [json.loads(line) for line in run(["bash", "-c", command], guarded, tmp_path).splitlines()]
         assert Handle.parse(answers[0]["handle"]).topic == service.intake
         assert answers[-1].get("accepted", 2) == 2
+
+
+def test_the_commands_for_a_bulk_act_begin_an_operation(
+    guarded: tuple[Api, str], service: LiveService, orders: str, tmp_path: Path
+) -> None:
+    (block,) = [block for block in examples("sh") if "dry-run" in block]
+    with guarded[0].client(guarded[1]) as client:
+        sent = {"target": orders, "delay": "50m"}
+        assert client.post("/v1/messages", json=sent).status_code == 202
+        command = for_target(block, service).replace("http://127.0.0.1:8090", guarded[0].url)
+        decoder, said = json.JSONDecoder(), run(["bash", "-c", command], guarded, tmp_path)
+        found, end = decoder.raw_decode(said)
+        begun, _ = decoder.raw_decode(said[end:].lstrip())
+        assert found["count"] == begun["total"] >= 1
+        assert client.get(f"/v1/operations/{begun['id']}").json()["reason"] == "wrong price"
 
 
 @pytest.mark.skipif(shutil.which("node") is None, reason="node is not installed")

@@ -130,7 +130,7 @@ class Progress:
         handled: the bits of both.
         at_ms: when this was written.
         replica: who executes it; empty: nobody now.
-        error: why it has failed as a whole, or what holds it up.
+        error: why it has failed as a whole.
     """
 
     state: State

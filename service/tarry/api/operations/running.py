@@ -30,9 +30,10 @@ from tarry.config import Config
 from tarry.errors import RetriableError, UsageError
 from tarry.kafka.inspector import Inspector
 from tarry.kafka.origins import topic_id_of
+from tarry.kafka.rights import DENIED
 from tarry.kafka.settings import Cluster
 from tarry.kafka.status import statuses_of
-from tarry.kafka.topics import DEAD, OPERATIONS, TopicAdmin
+from tarry.kafka.topics import DEAD, NO_TOPIC, OPERATIONS, TopicAdmin
 from tarry.kafka.transaction import Transactor
 from tarry.service.app import policy_at
 from tarry.service.worker.verdicts import is_refusal
@@ -196,6 +197,8 @@ class Execution:
         self._transactor.abort()
         # After a refused record, the client library may lose the next ones without a word.
         self._transactor.renew()
+        if refused.error.code() in DENIED | NO_TOPIC:
+            raise UsageError(f"could not write to {refused.topic}: {refused.error.str()}")
         if not is_refusal(refused.error) or not writes:
             raise RetriableError(f"could not write to {refused.topic}: {refused.error.str()}", refused.error.name())
         return self._commit([], [(writes[0][0], refused.error.name().lower())]) if or_leave else False
