@@ -7,7 +7,7 @@ operation, and that leads to the page of the operation, with progress and the fo
 from http import HTTPStatus
 from typing import Annotated, Final, Literal
 
-from fastapi import APIRouter, Depends, Form, Request
+from fastapi import APIRouter, Form, Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from tarry.api.access.audit import audit
@@ -20,6 +20,7 @@ from tarry.api.operations.bulk import Bulk, bulk_of
 from tarry.api.operations.letters import WantedLetters
 from tarry.api.operations.models import DryRun
 from tarry.api.operations.records import LONGEST_TEXT, Act
+from tarry.api.parts import given
 from tarry.api.problems import ProblemError
 from tarry.units import parse_duration_ms, parse_instant_ms, shown
 
@@ -29,7 +30,7 @@ SHOWN_OPERATIONS: Final = 50
 router = APIRouter(route_class=PageRoute, include_in_schema=False, default_response_class=HTMLResponse)
 
 Field = Annotated[str, Form(max_length=4096)]
-_Bulk = Annotated[Bulk, Depends(bulk_of)]
+_Bulk = Annotated[Bulk, given(bulk_of)]
 _Reason = Annotated[str, Form(min_length=1, max_length=LONGEST_TEXT)]
 
 

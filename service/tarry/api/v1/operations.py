@@ -7,7 +7,7 @@ With the token and a reason, it begins the operation.
 from http import HTTPStatus
 from typing import Annotated, Any, Final, Self
 
-from fastapi import APIRouter, Depends, Path, Query, Request
+from fastapi import APIRouter, Path, Query, Request
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, model_validator
 from starlette.responses import JSONResponse
 
@@ -20,7 +20,7 @@ from tarry.api.operations.bulk import Bulk, bulk_of
 from tarry.api.operations.letters import WantedLetters
 from tarry.api.operations.models import Audit, DryRun, OperationRow, Operations
 from tarry.api.operations.records import LONGEST_TEXT, Act
-from tarry.api.parts import parts_of
+from tarry.api.parts import given, parts_of
 from tarry.api.v1.answers import problems
 from tarry.api.v1.body import Base64, Duration, Name, Text, Time, Topic, check_text, key_bytes
 from tarry.api.v1.intakes import Intakes, intakes_of
@@ -30,8 +30,8 @@ router = APIRouter(tags=["operations"])
 
 MOST_LISTED: Final = 500
 _Reason = Annotated[str, StringConstraints(min_length=1, max_length=LONGEST_TEXT), AfterValidator(check_text)]
-_Bulk = Annotated[Bulk, Depends(bulk_of)]
-_Intakes = Annotated[Intakes, Depends(intakes_of)]
+_Bulk = Annotated[Bulk, given(bulk_of)]
+_Intakes = Annotated[Intakes, given(intakes_of)]
 _Id = Annotated[str, Path(max_length=64, description="The id of the operation.")]
 _Intake = Annotated[str | None, Query(max_length=249, description="Only of this intake.")]
 _Limit = Annotated[int, Query(ge=1, le=MOST_LISTED, description="How many at most.")]
