@@ -18,6 +18,7 @@ from tarry.core.progress.index import FoundIndex, IndexRun, within
 from tarry.core.progress.journal import Range
 from tarry.core.progress.journal_state import JournalState
 from tarry.core.progress.source import PARKED, Source
+from tarry.core.wheel.levels import Bucket
 from tarry.core.wheel.runs import clipped, joined
 from tarry.kafka.backlog import Backlog, Stretch
 
@@ -53,7 +54,7 @@ def bucket_counts(backlog: Backlog, state: JournalState) -> Iterator[tuple[DueRa
     for stretch in backlog.stretches():
         assert backlog.checkpoint is not None  # noqa: S101 - it has levels
         width_ms = backlog.checkpoint.geometry.width_of(stretch.level)
-        found = _within(state.index.found.get(stretch.level), stretch)
+        found = indexed(stretch, state)
         buckets: dict[int, int] = {}
         others = max(stretch.end - found.end - stretch.is_settled, 0)
         for run in found.runs:
@@ -82,21 +83,35 @@ def parked_at_most(backlog: Backlog, state: JournalState) -> int:
     return told + max(end - max(backlog.parked_from, state.parked.reached) - (PARKED in backlog.settled), 0)
 
 
-def ranges_of(stretch: Stretch, state: JournalState, wanted: Callable[[int], bool]) -> list[Range]:
-    """Return the offsets of a log in which records of some buckets may be: ascending, the last one to the log's end.
+def ranges_of(stretch: Stretch, state: JournalState, wanted: Callable[[IndexRun], bool]) -> list[Range]:
+    """Return the offsets of a log in which wanted records may be: ascending, the last one to the log's end.
 
     Args:
         stretch: what may wait in the log.
         state: what the journal says.
-        wanted: tells whether a bucket of the log's level is meant, by its number.
+        wanted: tells whether records of a run are meant.
     """
-    found = _within(state.index.found.get(stretch.level), stretch)
-    runs = [(run.first, run.end) for run in found.runs if not run.records or wanted(run.bucket)]
+    found = indexed(stretch, state)
+    runs = [(run.first, run.end) for run in found.runs if wanted(run)]
     return joined([*runs, (found.end, max(found.end, stretch.end))], READ_OVER)
 
 
-def _within(found: FoundIndex | None, stretch: Stretch) -> FoundIndex:
-    """Return what is known of a stretch."""
+def bucket_offsets(backlog: Backlog, state: JournalState, bucket: Bucket) -> int:
+    """Return how many offsets are read to search a bucket, at most, as far as the index tells."""
+    if backlog.checkpoint is None:
+        return 0
+    number = bucket.start_ms // backlog.checkpoint.geometry.width_of(bucket.level)
+    return sum(
+        end - first
+        for stretch in backlog.stretches()
+        if stretch.level == bucket.level
+        for first, end in ranges_of(stretch, state, lambda run: run.bucket == number or not run.records)
+    )
+
+
+def indexed(stretch: Stretch, state: JournalState) -> FoundIndex:
+    """Return what the index tells of a stretch."""
+    found = state.index.found.get(stretch.level)
     if found is None or found.end < stretch.begin:
         return FoundIndex(stretch.begin)
     end = min(found.end, stretch.end)

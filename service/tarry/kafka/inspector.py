@@ -19,6 +19,7 @@ from tarry.clock import Clock
 from tarry.core.message import FiledMessage, Headers, HeldCancel
 from tarry.core.murmur2 import partition_of
 from tarry.core.progress.checkpoint import CheckpointError, decode_checkpoint, is_checkpoint
+from tarry.core.progress.index import IndexRun
 from tarry.core.progress.journal import Range, decode_entry
 from tarry.core.progress.journal_state import JournalState
 from tarry.core.progress.name_index import NameEntry
@@ -30,10 +31,11 @@ from tarry.core.request.request import CancelRequest, NameCancelRequest, PurgeRe
 from tarry.core.wheel.filed import due_ms_of, read_filed
 from tarry.core.wheel.levels import Bucket
 from tarry.core.wheel.overflow import STRANGE
+from tarry.core.wheel.runs import clipped, joined
 from tarry.errors import RetriableError, UsageError
 from tarry.headers import derived_id, id_bytes
 from tarry.kafka.backlog import Backlog, Stretch
-from tarry.kafka.backlog_index import ranges_of
+from tarry.kafka.backlog_index import indexed, ranges_of
 from tarry.kafka.errors import group_errors
 from tarry.kafka.group import owners_of
 from tarry.kafka.offsets import Offsets
@@ -108,6 +110,18 @@ class DueSpan(NamedTuple):
 
     from_ms: int
     until_ms: int
+
+
+class Listed(NamedTuple):
+    """What is left out of a bucket: its records below an offset of the level's log.
+
+    Attributes:
+        source: the bucket.
+        below: the offset, by the number of the partition.
+    """
+
+    source: Source
+    below: Sequence[int]
 
 
 class Content(NamedTuple):
@@ -362,6 +376,7 @@ class Inspector:
         only: Bucket | DueSpan | None = None,
         *,
         to_now: bool = False,
+        without: Listed | None = None,
     ) -> Iterator[Waiting]:
         """Read the waiting messages in the logs of the overflow wheel, the highest level first.
 
@@ -370,6 +385,7 @@ class Inspector:
             states: from `journals`.
             only: only messages of this bucket, or in the buckets of all levels that overlap this span; None: all.
             to_now: read up to the present ends, not those of the survey.
+            without: not these.
         """
         found = [(backlog, one) for backlog in backlogs for one in backlog.stretches(empty_too=to_now)]
         for level in sorted({one.level for _, one in found}, reverse=True):
@@ -380,12 +396,44 @@ class Inspector:
             if to_now:
                 ends = self._offsets.ends(of_level, committed=False)
                 of_level = {log: (backlog, one._replace(end=ends[log])) for log, (backlog, one) in of_level.items()}
-            ranges = {log: _ranges(backlog, one, states, only) for log, (backlog, one) in of_level.items()}
+            ranges = {log: _ranges(backlog, one, states, only, without) for log, (backlog, one) in of_level.items()}
             while ranges:
                 for log, record in self._read_ranges(ranges):
                     backlog, one = of_level[log]
-                    yield from self._filed(backlog, one, record, states[backlog.place], only)
+                    for one_found in self._filed(backlog, one, record, states[backlog.place], only):
+                        if without is None or not _is_listed(one_found, without):
+                            yield one_found
                 ranges = self._filed_again(ranges) if to_now else {}
+
+    def in_bucket(
+        self, backlog: Backlog, state: JournalState, bucket: Bucket, begin: int, end: int
+    ) -> Iterator[Waiting]:
+        """Read what waits in a bucket in the order of its log, as far as the index tells of it.
+
+        Args:
+            backlog: the partition.
+            state: of its journal.
+            bucket: the bucket.
+            begin: the first offset of the log.
+            end: one above the last one.
+        """
+        assert backlog.checkpoint is not None  # noqa: S101 - it has levels
+        number = bucket.start_ms // backlog.checkpoint.geometry.width_of(bucket.level)
+        for stretch in backlog.stretches():
+            if stretch.level == bucket.level:
+                runs = [(run.first, run.end) for run in indexed(stretch, state).runs if run.bucket == number]
+                log = level_log_of(backlog.place, bucket.level)
+                for _, record in self._read_ranges({log: joined(clipped(runs, begin, end))}):
+                    yield from self._filed(backlog, stretch, record, state, bucket)
+
+    def waiting_at(self, backlog: Backlog, state: JournalState, level: int, offset: int) -> Waiting | None:
+        """Return the record at an offset of a level's log, if it waits there."""
+        for stretch in backlog.stretches():
+            if stretch.level == level and stretch.begin <= offset < stretch.end:
+                record = self.record_at(level_log_of(backlog.place, level), offset)
+                if record is not None:
+                    return next(self._filed(backlog, stretch, record, state, None), None)
+        return None
 
     def _filed_again(self, ranges: Mapping[Place, Sequence[Range]]) -> dict[Place, Sequence[Range]]:
         """Return where the logs are to be read on that were trimmed while these ranges of them were read.
@@ -581,12 +629,30 @@ def _empty_state(backlog: Backlog) -> JournalState:
     return JournalState(backlog.low, checkpoint.low, checkpoint.names_complete_from)
 
 
-def _ranges(backlog: Backlog, stretch: Stretch, states: States, only: Bucket | DueSpan | None) -> Sequence[Range]:
+def _ranges(
+    backlog: Backlog, stretch: Stretch, states: States, only: Bucket | DueSpan | None, without: Listed | None
+) -> Sequence[Range]:
     """Return the offsets of a level's log to read, for all of its messages or for those of some buckets."""
     if only is None or backlog.checkpoint is None:
         return [(stretch.begin, stretch.end)]
-    wanted = _buckets(only, backlog.checkpoint.geometry.width_of(stretch.level))
+    width_ms = backlog.checkpoint.geometry.width_of(stretch.level)
+    is_meant = _buckets(only, width_ms)
+    # The index may tell of a bucket that was closed since the checkpoint was read.
+    closed_ms = backlog.checkpoint.closed_ms[stretch.level - 1] + width_ms
+    has_closed = isinstance(only, Bucket) or only.from_ms < closed_ms
+
+    def wanted(run: IndexRun) -> bool:
+        if not run.records:
+            return has_closed
+        source = Source(stretch.level, run.bucket)
+        is_left_out = without is not None and source == without.source and run.end <= without.below[backlog.place[1]]
+        return is_meant(run.bucket) and not is_left_out
+
     return ranges_of(stretch, states[backlog.place], wanted)
+
+
+def _is_listed(found: Waiting, listed: Listed) -> bool:
+    return found.source == listed.source and found.offset < listed.below[found.place[1]]
 
 
 def _buckets(only: Bucket | DueSpan, width_ms: int) -> Callable[[int], bool]:

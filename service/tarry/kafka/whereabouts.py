@@ -10,8 +10,9 @@ A message that moves meanwhile is not missed, because messages move in the direc
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
+from tarry.core.progress.checkpoint import Checkpoint
 from tarry.core.progress.source import Source
 from tarry.core.request.intake_policy import IntakePolicy
 from tarry.core.request.reader import RequestReader
@@ -19,6 +20,7 @@ from tarry.core.wheel.levels import Bucket
 from tarry.handle import Handle
 from tarry.headers import Outcome
 from tarry.kafka.backlog import Backlog
+from tarry.kafka.backlog_index import bucket_offsets
 from tarry.kafka.inspector import Inspector, Repeated, States, Waiting
 
 _RANK = (
@@ -59,13 +61,21 @@ class Whereabouts:
     message: Waiting | None = None
 
 
-def find(inspector: Inspector, handle: Handle, policy: IntakePolicy) -> Whereabouts:
+Spot = tuple[int, int]
+"""A level of the overflow wheel, and an offset in the level's log."""
+
+SEARCHED: Final = 20_000
+"""How many offsets of a bucket are searched for a cancel of a message whose spot is known."""
+
+
+def find(inspector: Inspector, handle: Handle, policy: IntakePolicy, spot: Spot | None = None) -> Whereabouts:
     """Look for a message.
 
     Args:
         inspector: reads the logs.
         handle: of the message. With the id of a schedule, it is the occurrence of that due time.
         policy: of its intake.
+        spot: where a list has met it: if it waits there, a large bucket is not searched, not even for a cancel of it.
 
     Raises:
         UsageError: there is no such intake or partition.
@@ -75,7 +85,7 @@ def find(inspector: Inspector, handle: Handle, policy: IntakePolicy) -> Whereabo
     [backlog] = inspector.survey(*place)
     whereabouts = Whereabouts(is_served=backlog.checkpoint is not None)
     since = inspector.results_since(place, handle.due_ms)
-    search = _Search(inspector, handle, policy)
+    search = _Search(inspector, handle, policy, spot)
     found = search.results(since, None)
     if found is not None and found["outcome"] != Outcome.DUPLICATE:
         whereabouts.result = found
@@ -93,12 +103,13 @@ class _Search:
     its handle's: there the id alone decides.
     """
 
-    def __init__(self, inspector: Inspector, handle: Handle, policy: IntakePolicy) -> None:
+    def __init__(self, inspector: Inspector, handle: Handle, policy: IntakePolicy, spot: Spot | None) -> None:
         self._inspector = inspector
         self._handle = handle
         self._place = (handle.topic, handle.partition)
         self._requests = RequestReader(policy)
         self._any_due = policy.fixed_delay_ms is not None
+        self._spot = spot
 
     def results(self, start: int | None, end: int | None) -> dict[str, Any] | None:
         """Return the result that counts between two offsets."""
@@ -137,19 +148,28 @@ class _Search:
         for found in self._inspector.in_intake([backlog], self._requests, states, to_now=True):
             if self._matches(found):
                 yield found, None
+        yield from self._in_levels(backlog, states)
+        for found in self._inspector.in_parked([backlog], states, to_now=True):
+            if self._matches(found):
+                yield found, None
+
+    def _in_levels(self, backlog: Backlog, states: States) -> Iterator[tuple[Waiting, tuple[Bucket, int] | None]]:
+        """Yield records with this handle in the levels' logs."""
         if backlog.checkpoint is None:
             return
         # With a fixed delay a message may be due later than its handle says, and in any bucket of a level.
         buckets: Sequence[Bucket | None] = [None] if self._any_due else backlog.buckets_of(self._handle.due_ms)
+        state = states[self._place]
+        known = None if self._spot is None else self._inspector.waiting_at(backlog, state, *self._spot)
+        is_there = known is not None and self._matches(known)
         for bucket in buckets:
+            if is_there and bucket is not None and bucket_offsets(backlog, state, bucket) > SEARCHED:
+                continue
             for found in self._inspector.in_levels([backlog], states, bucket, to_now=True):
                 if self._matches(found):
-                    level, number = found.source
-                    width_ms = backlog.checkpoint.geometry.width_of(level)
-                    yield found, (Bucket(level, number * width_ms), (number + 1) * width_ms)
-        for found in self._inspector.in_parked([backlog], states, to_now=True):
-            if self._matches(found):
-                yield found, None
+                    yield found, _bucket_of(found, backlog.checkpoint)
+        if is_there and known is not None:
+            yield known, _bucket_of(known, backlog.checkpoint)
 
     def _matches(self, found: Waiting) -> bool:
         ids = [found.id] if found.repeated is None else [found.id, found.repeated.schedule.decode()]
@@ -157,3 +177,10 @@ class _Search:
 
     def _has_due_time(self, due_ms: int | None) -> bool:
         return due_ms is None or due_ms == self._handle.due_ms or self._any_due
+
+
+def _bucket_of(found: Waiting, checkpoint: Checkpoint) -> tuple[Bucket, int]:
+    """Return the bucket that a message waits in, and the end of its time."""
+    level, number = found.source
+    width_ms = checkpoint.geometry.width_of(level)
+    return Bucket(level, number * width_ms), (number + 1) * width_ms

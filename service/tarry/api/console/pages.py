@@ -172,11 +172,17 @@ async def waiting(
 
 
 @router.get("/message/{handle}")
-async def message(page: ThePage, handle: str, as_: Annotated[str, Query(alias="as", max_length=8)] = "") -> Response:
-    """One message."""
+async def message(
+    page: ThePage,
+    handle: str,
+    as_: Annotated[str, Query(alias="as", max_length=8)] = "",
+    at: Annotated[str, Query(max_length=32, pattern=r"^([0-9]{1,2}\.[0-9]{1,18})?$")] = "",
+) -> Response:
+    """One message; `at` is where a list has met it: level, and offset in the level's log."""
     parsed = _handle(handle)
     sight = Sight(page.looker)
-    look = await page.lookout.message(parsed)
+    level, _, offset = at.partition(".")
+    look = await page.lookout.message(parsed, (int(level), int(offset)) if at else None)
     if not sight.sees(look.target):
         raise ProblemError(HTTPStatus.FORBIDDEN, f"{page.looker.name} may not look at messages for its target")
     name = look.content.header(NAME) if look.content else None

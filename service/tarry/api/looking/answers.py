@@ -130,6 +130,7 @@ class Answers:
             next=page.next.text() if page.next else None,
             searched=page.searched,
             complete=page.complete,
+            is_sorted=page.is_sorted,
         )
 
     async def dead(

@@ -2,7 +2,7 @@
 
 A cursor of waiting messages holds the ends of the intake's partitions as they were: what was sent later is not listed.
 It also holds the due time, partition and offset of the last message of the page. A message keeps all three while it
-moves down the levels, so what waits throughout is listed once.
+moves down the levels, so what waits throughout is listed once. Of a crowd it holds where in its log the page ended.
 
 A cursor is opaque, and is checked when it comes back: it could only ask for what its owner may see anyway.
 """
@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from http import HTTPStatus
 from typing import Any, Final, NamedTuple
 
+from tarry.api.looking.crowds import Crowd
 from tarry.api.problems import ProblemError
 
 LASTS_MS: Final = 3_600_000
@@ -22,7 +23,7 @@ MOST_CHARACTERS: Final = 16_000
 """A URL must have room for it; compressed, the ends of some thousand partitions fit."""
 
 MOST_BYTES: Final = 200_000
-_VERSION: Final = 1
+_VERSION: Final = 2
 
 Position = tuple[int, int, int]
 """Due time, partition and offset in the intake: the order of pages."""
@@ -38,16 +39,19 @@ class MessageCursor(NamedTuple):
         ends: the end of each of its partitions when the first page was read.
         begun_ms: when that was.
         after: the page holds messages behind this position.
+        crowd: the crowd that is listed, or whose rest is; None: neither.
     """
 
     intake: str
     ends: Sequence[int]
     begun_ms: int
     after: Position
+    crowd: Crowd | None = None
 
     def text(self) -> str:
         """Return the cursor as opaque text."""
-        return _encoded([_VERSION, "m", self.intake, list(self.ends), self.begun_ms, list(self.after)])
+        crowd = None if self.crowd is None else list(self.crowd)
+        return _encoded([_VERSION, "m", self.intake, list(self.ends), self.begun_ms, list(self.after), crowd])
 
     def checked(self, intake: str, ends: Sequence[int], now_ms: int) -> "MessageCursor":
         """Return the cursor, if it still holds.
@@ -87,10 +91,23 @@ def message_cursor(text: str) -> MessageCursor:
         ProblemError: it is none.
     """
     match _decoded(text):
-        case [1, "m", str(intake), [*ends], int(begun_ms), [int(due), int(partition), int(offset)]] if all(
+        case [2, "m", str(intake), [*ends], int(begun_ms), [int(due), int(partition), int(offset)], crowd] if all(
             type(end) is int for end in ends
         ):
-            return MessageCursor(intake, ends, begun_ms, (due, partition, offset))
+            return MessageCursor(intake, ends, begun_ms, (due, partition, offset), _crowd(crowd, len(ends)))
+    raise _unreadable()
+
+
+def _crowd(parts: Any, partitions: int) -> Crowd | None:
+    """Read a crowd: its numbers, then a list for all partitions three times, then two numbers."""
+    match parts:
+        case None:
+            return None
+        case [int(level), int(from_ms), int(until_ms), list(below), list(log_ends), list(lows), int(at), int(offset)]:
+            numbers = [*below, *log_ends, *lows]
+            are_whole = all(type(one) is int for one in numbers) and len(numbers) == 3 * partitions
+            if are_whole and len(below) == len(lows) == partitions and level > 0 and from_ms < until_ms and at >= 0:
+                return Crowd(level, from_ms, until_ms, below, log_ends, lows, at, offset)
     raise _unreadable()
 
 
@@ -101,7 +118,7 @@ def letter_cursor(text: str) -> LetterCursor:
         ProblemError: it is none.
     """
     match _decoded(text):
-        case [1, "d", int(at_ms), int(partition), int(offset)]:
+        case [2, "d", int(at_ms), int(partition), int(offset)]:
             return LetterCursor(at_ms, partition, offset)
     raise _unreadable()
 

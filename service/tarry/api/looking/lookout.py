@@ -39,6 +39,7 @@ from tarry.kafka.standing import Standings
 from tarry.kafka.status import statuses_of
 from tarry.kafka.topics import DEAD, STATUS, TopicAdmin
 from tarry.kafka.types import Place
+from tarry.kafka.whereabouts import Spot
 from tarry.service.app import geometry_of
 
 FRESH_MS: Final = 1_500
@@ -274,11 +275,11 @@ class Lookout:
             )
         )
 
-    async def message(self, handle: Handle) -> MessageLook:
-        """Return what is known of a message."""
+    async def message(self, handle: Handle, spot: Spot | None = None) -> MessageLook:
+        """Return what is known of a message, which a list has met at a spot of a level's log."""
         settings, now_ms = self._parts.settings, self._clock.now_ms()
         self.intake(handle.topic)
-        return await self._parts.look(lambda inspector: look_at_message(inspector, settings, handle, now_ms))
+        return await self._parts.look(lambda inspector: look_at_message(inspector, settings, handle, now_ms, spot))
 
     async def handle_at(self, place: tuple[str, int, int]) -> Handle | None:
         """Return the handle of the message at a place of a log."""

@@ -24,7 +24,7 @@ from tarry.kafka.inspector import Inspector
 from tarry.kafka.record_headers import headers_of
 from tarry.kafka.topics import RESULTS
 from tarry.kafka.types import Place
-from tarry.kafka.whereabouts import Whereabouts, find
+from tarry.kafka.whereabouts import Spot, Whereabouts, find
 from tarry.service.app import policy_at
 from tarry.units import format_instant
 
@@ -117,14 +117,16 @@ def content_of(log: Place, record: Message) -> Content:
     return Content(log, record.offset() or 0, record.timestamp()[1], record.key(), headers, record.value())
 
 
-def look_at_message(inspector: Inspector, settings: Config, handle: Handle, now_ms: int) -> MessageLook:
-    """Look for a message.
+def look_at_message(
+    inspector: Inspector, settings: Config, handle: Handle, now_ms: int, spot: Spot | None = None
+) -> MessageLook:
+    """Look for a message, at a spot of a level's log first.
 
     Raises:
         UsageError: there is no such intake or partition.
         BrokerError: Kafka does not answer.
     """
-    found = find(inspector, handle, policy_at(settings, handle.topic))
+    found = find(inspector, handle, policy_at(settings, handle.topic), spot)
     state = "waiting" if found.waits_in is not None else "unknown"
     if found.result is not None:
         state = str(found.result["outcome"])

@@ -229,6 +229,7 @@ class MessageRow(BaseModel):
         target: its target.
         where: in the intake, in a level of the overflow wheel, or parked.
         level: the level; null elsewhere.
+        level_offset: the offset in the level's log; null elsewhere.
         schedule: the id of the schedule of which it is an occurrence.
         key: its key.
         hidden: the parts that this principal may not see.
@@ -244,19 +245,22 @@ class MessageRow(BaseModel):
     target: str | None
     where: Literal["memory", "level", "parked"]
     level: int | None = None
+    level_offset: int | None = None
     schedule: str | None = None
     key: Shown | None = None
     hidden: list[str] = Field(default_factory=list)
 
 
 class Messages(Answer):
-    """A page of messages that wait, by due time.
+    """A page of messages that wait.
 
     Attributes:
         messages: the page.
         next: the cursor of the next page; null: there is none.
         searched: how many records were read for this page.
         complete: whether all were read that could belong before `next`; if not, the limit of time or bytes was met.
+        is_sorted: whether all that is due earlier is on earlier pages; false: the page is of a range of due times that
+            holds too many to sort, and lists them as they were filed.
     """
 
     intake: str
@@ -264,6 +268,7 @@ class Messages(Answer):
     next: str | None = None
     searched: int = 0
     complete: bool = True
+    is_sorted: bool = True
 
 
 class LetterRow(BaseModel):

@@ -1,7 +1,8 @@
-"""Pages of messages that wait, by due time.
+"""Pages of messages that wait, by due time, and where there are too many, as they were filed.
 
 A page reads the intake, the parked log, and the buckets of the overflow wheel one span of due times after the other,
-until it is full. It keeps only the first messages that it meets, so its memory is that of a page, whatever waits.
+until it is full. It keeps only the first messages that it meets, so its memory is that of a page, whatever waits. A
+bucket that holds too much to be read for a page is a *crowd* (`tarry.api.looking.crowds`).
 
 There is no index by target, key, or id: such a page reads on until its time, or the bytes that it may read, are over.
 Then it says how far it came. Each page gets on by at least one span, so a search that goes on ends.
@@ -10,9 +11,9 @@ Then it says how far it came. Each page gets on by at least one span, so a searc
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from heapq import heappush, heappushpop
-from itertools import chain
 from typing import Final, NamedTuple
 
+from tarry.api.looking.crowds import MOST, Costs, Crowd, begun, costs_of
 from tarry.api.looking.cursor import BEGIN, MessageCursor, Position
 from tarry.api.looking.due import FOREVER_MS, windows
 from tarry.clock import Clock
@@ -21,18 +22,18 @@ from tarry.core.murmur2 import partition_of
 from tarry.core.request.naming import hash_of
 from tarry.core.request.reader import RequestReader
 from tarry.kafka.backlog import Backlog
-from tarry.kafka.backlog_index import DueRange, bucket_counts
-from tarry.kafka.inspector import DueSpan, Inspector, States, Waiting
+from tarry.kafka.backlog_index import DueRange
+from tarry.kafka.inspector import DueSpan, Inspector, Waiting
 from tarry.service.app import policy_at
 
-AT_ONCE: Final = 20_000
-"""How many records of the levels are read at once, about."""
+PACE: Final = 100
+"""After so many records of a crowd it is looked at the time."""
 
-SEARCH_MS: Final = 2_000
-"""How long a page without a filter reads on."""
+SEARCH_MS: Final = 700
+"""How long a page reads on, unless it is told otherwise."""
 
 MOST_MS: Final = 10_000
-"""How long a page with a filter may be told to read on."""
+"""How long a page may be told to read on."""
 
 MOST_RECORDS: Final = 2_000_000
 """How many records a page reads at most before it says how far it came."""
@@ -89,12 +90,14 @@ class Page:
         next: the cursor of the next one; None: there is none.
         searched: how many records were read.
         complete: whether it is full, or all was read.
+        is_sorted: whether it is by due time among all that waits; else it is of a crowd.
     """
 
     found: list[Waiting]
     next: MessageCursor | None
     searched: int
     complete: bool
+    is_sorted: bool = True
 
 
 def position_of(found: Waiting) -> Position:
@@ -178,21 +181,13 @@ def read_page(
     backlogs = inspector.survey(intake)
     ends = [one.end for one in backlogs]
     now_ms = clock.now_ms()
-    begun = cursor.checked(intake, ends, now_ms) if cursor else MessageCursor(intake, ends, now_ms, BEGIN)
-    if only is not None:
-        backlogs = [one for one in backlogs if one.place[1] == only]
-    scan = _Scan(inspector, backlogs, RequestReader(policy_at(settings, intake)), begun, wanted, most, sees)
+    at = cursor.checked(intake, ends, now_ms) if cursor else MessageCursor(intake, ends, now_ms, BEGIN)
+    if at.crowd is not None:
+        at.crowd.check(backlogs)
     end_ms = clock.monotonic_ms() + within_ms
-    reached = scan.run(lambda: clock.monotonic_ms() > end_ms)
-    found = scan.first.sorted()
-    if reached is not None:
-        found = [one for one in found if (one.due_ms or 0) < reached]
-    if len(found) > most:
-        found = found[:most]
-        return Page(found, begun._replace(after=position_of(found[-1])), scan.searched, complete=True)
-    if reached is not None:
-        return Page(found, begun._replace(after=(reached, -1, -1)), scan.searched, complete=False)
-    return Page(found, None, scan.searched, complete=True)
+    requests = RequestReader(policy_at(settings, intake))
+    scan = _Scan(inspector, backlogs, requests, at, wanted, most, sees, only)
+    return scan.page(lambda: clock.monotonic_ms() > end_ms)
 
 
 class _Scan:
@@ -203,57 +198,125 @@ class _Scan:
         inspector: Inspector,
         backlogs: Sequence[Backlog],
         requests: RequestReader,
-        begun: MessageCursor,
+        at: MessageCursor,
         wanted: Wanted,
         most: int,
         sees: Callable[[str | None], bool],
+        only: int | None,
     ) -> None:
         self._inspector = inspector
-        self._backlogs = backlogs
+        self._all = backlogs
+        self._backlogs = [one for one in backlogs if only is None or one.place[1] == only]
         self._requests = requests
-        self._begun = begun
+        self._begun = at
         self._wanted = wanted
+        self._most = most
         self._sees = sees
-        self.first = First(most + 1, begun.after)
-        self.searched = 0
+        self._states = inspector.journals(backlogs)
+        self._searched = 0
 
-    def run(self, is_over: Callable[[], bool]) -> int | None:
-        """Read until the page is full; return the due time up to which all was read, or None if nothing is left."""
-        states = self._inspector.journals(self._backlogs)
-        self._take(self._inspector.in_intake(self._backlogs, self._requests, states, to_now=True))
+    def page(self, is_over: Callable[[], bool]) -> Page:
+        """Read until the page is full, or the time is over."""
+        costs = costs_of(self._all, self._states)
+        crowds = costs.crowds(self._all, MOST)
+        at = self._begun
+        while True:
+            page = self._next(at, costs, crowds, is_over)
+            if page.found or page.next is None or not page.complete or is_over():
+                return page
+            at = page.next
+
+    def _next(self, at: MessageCursor, costs: Costs, crowds: Sequence[DueRange], is_over: Callable[[], bool]) -> Page:
+        """Read on at a cursor: in a crowd, or by due time up to the next one."""
+        crowd = at.crowd
+        if crowd is not None and crowd.is_listed and at.after[0] >= crowd.until_ms:
+            crowd = None
+        after_ms = max(at.after[0], self._wanted.from_ms, 0)
+        if crowd is None:
+            here = next((one for one in crowds if _begins(one, at, after_ms)), None)
+            crowd = None if here is None else begun(self._all, self._states, here)
+        if crowd is not None and not crowd.is_listed:
+            return self._of_crowd(at._replace(crowd=crowd), crowd, is_over)
+        starts = (one.from_ms for one in crowds if one.from_ms > after_ms)
+        until_ms = crowd.until_ms if crowd is not None else next(starts, FOREVER_MS)
+        return self._by_due_time(at._replace(crowd=crowd), costs, until_ms, is_over)
+
+    def _of_crowd(self, at: MessageCursor, crowd: Crowd, is_over: Callable[[], bool]) -> Page:
+        """Read a crowd in the order of its log."""
+        found: list[Waiting] = []
+        for number in range(crowd.partition, len(crowd.below)):
+            backlog = next((one for one in self._backlogs if one.place[1] == number), None)
+            begin = crowd.offset if number == crowd.partition else 0
+            if backlog is None:
+                continue
+            state = self._states[backlog.place]
+            for one in self._inspector.in_bucket(backlog, state, crowd.bucket, begin, crowd.below[number]):
+                is_full = len(found) == self._most
+                if is_full or (self._searched and self._searched % PACE == 0 and is_over()):
+                    rest = crowd._replace(partition=number, offset=one.offset)
+                    return self._page_of(found, at._replace(crowd=rest), is_full=is_full)
+                self._searched += 1
+                if self._holds(one):
+                    found.append(one)
+        return self._page_of(found, at._replace(crowd=crowd._replace(partition=len(crowd.below))), is_full=True)
+
+    def _page_of(self, found: list[Waiting], after: MessageCursor, *, is_full: bool) -> Page:
+        return Page(sorted(found, key=position_of), after, self._searched, complete=is_full, is_sorted=False)
+
+    def _by_due_time(self, at: MessageCursor, costs: Costs, until_ms: int, is_over: Callable[[], bool]) -> Page:
+        """Read what is due before a time, or the rest of a crowd's range."""
+        first = First(self._most + 1, at.after)
+        until_ms = min(until_ms, self._wanted.until_ms)
+        reached = self._read(first, at, costs, until_ms, is_over)
+        end_ms = until_ms if reached is None else reached
+        found = [one for one in first.sorted() if (one.due_ms or 0) < end_ms]
+        if len(found) > self._most:
+            found = found[: self._most]
+            return Page(found, at._replace(after=position_of(found[-1])), self._searched, complete=True)
+        if reached is None and until_ms >= self._wanted.until_ms:
+            return Page(found, None, self._searched, complete=True)
+        return Page(found, at._replace(after=(end_ms, -1, -1)), self._searched, complete=reached is None)
+
+    def _read(
+        self, first: First, at: MessageCursor, costs: Costs, until_ms: int, is_over: Callable[[], bool]
+    ) -> int | None:
+        """Read until a page is full; return the due time up to which all was read, or None if nothing is left."""
+        self._take(first, at, self._inspector.in_intake(self._backlogs, self._requests, self._states, to_now=True))
         # Messages move from the levels to the parked log, so that is read last. It holds what is overdue: the page
         # before the first span can be full of it.
-        counts = _counted(self._backlogs, states)
-        total = sum(counts.values())
-        after_ms = max(self._begun.after[0], self._wanted.from_ms, 0)
-        spans = list(windows(counts, after_ms, self._wanted.until_ms, AT_ONCE))
+        after_ms = max(at.after[0], self._wanted.from_ms, 0)
         reached: int | None = None
-        if total <= AT_ONCE:
-            self._take(self._levels(states, None))
+        if costs.total <= MOST:
+            self._take(first, at, self._levels(at, None))
         else:
-            for number, span in enumerate(spans):
-                if number and self.first.is_full and self.first.last_due_ms < span.from_ms:
+            for number, span in enumerate(windows(costs.of_buckets, after_ms, until_ms, MOST)):
+                if number and first.is_full and first.last_due_ms < span.from_ms:
                     break
-                if number and (is_over() or self.searched > MOST_RECORDS):
+                if number and (is_over() or self._searched > MOST_RECORDS):
                     reached = span.from_ms
                     break
-                self._take(self._levels(states, DueSpan(span.from_ms, span.until_ms)))
-        self._take(self._inspector.in_parked(self._backlogs, states, to_now=True))
+                self._take(first, at, self._levels(at, DueSpan(span.from_ms, span.until_ms)))
+        self._take(first, at, self._inspector.in_parked(self._backlogs, self._states, to_now=True))
         return reached
 
-    def _levels(self, states: States, span: DueSpan | None) -> Iterator[Waiting]:
-        return self._inspector.in_levels(self._backlogs, states, span, to_now=True)
+    def _levels(self, at: MessageCursor, span: DueSpan | None) -> Iterator[Waiting]:
+        without = None if at.crowd is None else at.crowd.listed
+        return self._inspector.in_levels(self._backlogs, self._states, span, to_now=True, without=without)
 
-    def _take(self, waiting: Iterator[Waiting]) -> None:
+    def _take(self, first: First, at: MessageCursor, waiting: Iterator[Waiting]) -> None:
         for found in waiting:
-            self.searched += 1
-            is_there = found.sequence < self._begun.ends[found.place[1]]
-            if is_there and self._wanted.holds(found) and self._sees(found.target):
-                self.first.take(found)
+            self._searched += 1
+            if self._holds(found):
+                if at.crowd is not None:
+                    at.crowd.check_record(found)
+                first.take(found)
+
+    def _holds(self, found: Waiting) -> bool:
+        is_there = found.sequence < self._begun.ends[found.place[1]]
+        return is_there and self._wanted.holds(found) and self._sees(found.target)
 
 
-def _counted(backlogs: Sequence[Backlog], states: States) -> dict[DueRange, int]:
-    counts: dict[DueRange, int] = {}
-    for due, count in chain.from_iterable(bucket_counts(one, states[one.place]) for one in backlogs):
-        counts[due] = counts.get(due, 0) + count
-    return counts
+def _begins(crowd: DueRange, at: MessageCursor, after_ms: int) -> bool:
+    """Whether a crowd comes next: the listing begins in its range, or has come to its start."""
+    is_first = at.after == BEGIN and crowd.from_ms <= after_ms < (crowd.until_ms or 0)
+    return is_first or at.after == (crowd.from_ms, -1, -1)

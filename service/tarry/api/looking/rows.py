@@ -113,6 +113,7 @@ def due_rows(found: Iterable[Row]) -> list[DueRow]:
 def message_row(found: Waiting, sight: Sight) -> MessageRow:
     """Return one message that waits."""
     level = found.source.level
+    is_in_level = level > 0 and level != PARKED
     return MessageRow(
         handle=None if found.due_ms is None else str(Handle(*found.place, found.due_ms, found.id)),
         intake=found.place[0],
@@ -123,7 +124,8 @@ def message_row(found: Waiting, sight: Sight) -> MessageRow:
         due=found.due_ms,
         target=found.target,
         where="memory" if found.source == INTAKE else "parked" if level == PARKED else "level",
-        level=level if level > 0 and level != PARKED else None,
+        level=level if is_in_level else None,
+        level_offset=found.offset if is_in_level else None,
         schedule=None if found.repeated is None else found.repeated.schedule.decode(),
         key=sight.key(found.target, found.key),
         hidden=sight.hidden(found.target),
