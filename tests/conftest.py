@@ -1,5 +1,11 @@
 """Plugins for all tiers of tests: options on the command line, and brokers."""
 
+from hypothesis import settings
+
+# A test never asserts speed, and one example may take long on a busy machine.
+settings.register_profile("tarry", deadline=None)
+settings.load_profile("tarry")
+
 pytest_plugins = [
     "tarry.testing.pytest_plugin",
     "tests.support.compiled",

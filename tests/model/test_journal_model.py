@@ -150,4 +150,4 @@ class Journal(RuleBasedStateMachine):
 
 
 TestJournal = Journal.TestCase
-TestJournal.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestJournal.settings = settings(max_examples=150, stateful_step_count=40)

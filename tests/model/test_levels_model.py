@@ -112,4 +112,4 @@ class OverflowWheel(RuleBasedStateMachine):
 
 
 TestOverflowWheel = OverflowWheel.TestCase
-TestOverflowWheel.settings = settings(max_examples=100, stateful_step_count=50, deadline=None)
+TestOverflowWheel.settings = settings(max_examples=100, stateful_step_count=50)

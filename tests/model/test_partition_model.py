@@ -599,6 +599,6 @@ class FixedDelay(Partition):
 
 
 TestPartition = Partition.TestCase
-TestPartition.settings = settings(max_examples=150, stateful_step_count=50, deadline=None)
+TestPartition.settings = settings(max_examples=150, stateful_step_count=50)
 TestFixedDelay = FixedDelay.TestCase
-TestFixedDelay.settings = settings(max_examples=150, stateful_step_count=50, deadline=None)
+TestFixedDelay.settings = settings(max_examples=150, stateful_step_count=50)

@@ -130,4 +130,4 @@ class PurgatoryAgainstList(RuleBasedStateMachine):
 
 
 TestPurgatoryAgainstList = PurgatoryAgainstList.TestCase
-TestPurgatoryAgainstList.settings = settings(max_examples=150, stateful_step_count=50, deadline=None)
+TestPurgatoryAgainstList.settings = settings(max_examples=150, stateful_step_count=50)

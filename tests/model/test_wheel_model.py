@@ -118,4 +118,4 @@ class WheelAgainstSortedList(RuleBasedStateMachine):
 
 
 TestWheelAgainstSortedList = WheelAgainstSortedList.TestCase
-TestWheelAgainstSortedList.settings = settings(max_examples=150, stateful_step_count=60, deadline=None)
+TestWheelAgainstSortedList.settings = settings(max_examples=150, stateful_step_count=60)

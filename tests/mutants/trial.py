@@ -67,7 +67,7 @@ def load() -> None:
     for name in LOADED_ONCE:
         import_module(name)
     phases = (hypothesis.Phase.explicit, hypothesis.Phase.generate)
-    hypothesis.settings.register_profile("mutants", phases=phases, database=None, deadline=None)
+    hypothesis.settings.register_profile("mutants", phases=phases, database=None)
     hypothesis.settings.load_profile("mutants")
 
 

@@ -52,7 +52,7 @@ def checkpoints(draw: st.DrawFn) -> Checkpoint:
     )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(checkpoints())
 def test_a_checkpoint_comes_back(checkpoint: Checkpoint) -> None:
     assert decode_checkpoint(checkpoint.encode()) == checkpoint
@@ -253,7 +253,7 @@ def test_the_longest_checkpoint_has_room() -> None:
     assert len(longest.encode()) < LIMIT / 2
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(checkpoints(), st.data())
 def test_a_text_with_fields_missing_is_refused(checkpoint: Checkpoint, data: st.DataObject) -> None:
     fields = checkpoint.encode().split("|")[:10]
@@ -262,7 +262,7 @@ def test_a_text_with_fields_missing_is_refused(checkpoint: Checkpoint, data: st.
         decode_checkpoint("|".join(fields[:kept]))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.text(max_size=40) | st.text(alphabet="01|,.a-%", max_size=40).map(lambda rest: "2|0|4e20,a,2|" + rest))
 def test_any_text_is_a_checkpoint_or_an_error_of_its_own(text: str) -> None:
     try:

@@ -182,7 +182,7 @@ def test_an_answer_says_what_else_is_known_and_nothing_more(
     assert json.loads(answer_result(answer, b"i/0/", 9)) == {**RESULT, "outcome": "replaced", **more}
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.text(alphabet=st.characters(codec="utf-8"), max_size=30))
 def test_any_name_and_any_detail_can_be_written(text: str) -> None:
     assert json.loads(quoted(text)) == text

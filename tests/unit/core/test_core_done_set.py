@@ -9,7 +9,7 @@ from tarry.core.progress.source import INTAKE, Source
 ranges = st.lists(st.tuples(st.integers(0, 60), st.integers(1, 12)).map(lambda r: (r[0], r[0] + r[1])), max_size=12)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(ranges, st.integers(0, 70))
 def test_a_done_set_equals_a_plain_set(found: list[tuple[int, int]], low: int) -> None:
     plain = {offset for start, end in found for offset in range(start, end) if offset >= low}

@@ -29,7 +29,7 @@ def test_consecutive_offsets_are_one_range_however_many() -> None:
     assert len(record) < 12
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.dictionaries(sources, offsets, max_size=4))
 def test_done_offsets_come_back_by_source(done: dict[Source, list[int]]) -> None:
     found = decode_entry(encode_done(done))
@@ -53,7 +53,7 @@ def test_nothing_done_is_a_record_without_ranges() -> None:
     assert decode_entry(encode_done({INTAKE: []})) == DoneEntry({})
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.integers(0, 2**63), st.text(alphabet=st.characters(codec="utf-8"), max_size=60))
 def test_a_copy_comes_back_with_its_watermark(low: int, checkpoint: str) -> None:
     assert decode_entry(encode_copy(low, checkpoint)) == Copy(low, checkpoint)
@@ -64,7 +64,7 @@ def test_a_source_named_twice_has_the_ranges_of_both() -> None:
     assert decode_entry(once + again[2:]) == DoneEntry({INTAKE: [(1, 2), (5, 7)]})
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.dictionaries(sources, offsets.filter(bool), min_size=1, max_size=3))
 def test_a_record_cut_off_anywhere_is_refused_or_says_less_and_never_other(done: dict[Source, list[int]]) -> None:
     record = encode_done(done)
@@ -104,7 +104,7 @@ def test_another_version_is_refused_by_its_number(kind: bytes, version: int) -> 
         decode_entry(kind + bytes([version]) + b"\x00\x00\x05\x01\x01")
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.binary(max_size=30) | st.binary(max_size=30).map(lambda data: b"D\x01" + data))
 def test_any_bytes_are_a_record_or_a_value_error(data: bytes) -> None:
     try:

@@ -75,7 +75,7 @@ events = st.lists(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.integers(0, 1_000), events)
 def test_the_watermark_is_the_smallest_offset_that_is_held(start: int, course: list[tuple[str, int, int]]) -> None:
     ledger = Ledger(start)

@@ -16,7 +16,7 @@ def held(found: Headers | None, *, carries: bool, key: bytes | None = None, valu
     return HeldMessage(7, 3, key, value, found, carries, "orders", -1, b"0" * 36)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(headers)
 def test_headers_come_back_in_their_order_repeated_and_null_ones_too(found: Headers) -> None:
     message = held(found, carries=True)

@@ -49,7 +49,7 @@ def test_the_pointer_of_a_watermark_below_all_pairs_is_the_first() -> None:
 steps = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), max_size=30)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(steps, st.integers(0, 40))
 def test_the_pointer_never_falls_as_the_watermark_rises(noted: list[tuple[int, int]], found_end: int) -> None:
     pointer = JournalPointer(0, 3, found_end)

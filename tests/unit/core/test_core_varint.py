@@ -9,7 +9,7 @@ from tarry.core.progress.journal import pack_varints, unpack_varints
 numbers = st.lists(st.integers(0, 2**63) | st.integers(0, 300))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(numbers)
 def test_numbers_come_back(given_numbers: list[int]) -> None:
     assert unpack_varints(pack_varints(given_numbers)) == given_numbers
@@ -43,14 +43,14 @@ def test_no_numbers_are_no_bytes() -> None:
     assert unpack_varints(b"") == []
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(numbers.filter(lambda found: bool(found) and found[-1] > 127))
 def test_a_number_that_is_cut_off_is_an_error(given_numbers: list[int]) -> None:
     with pytest.raises(ValueError, match="cut off"):
         unpack_varints(pack_varints(given_numbers)[:-1])
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.binary(max_size=40))
 def test_any_bytes_are_numbers_or_a_value_error(data: bytes) -> None:
     try:
