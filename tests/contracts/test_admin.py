@@ -46,6 +46,14 @@ def _described(kafka: Kafka, topic: str) -> "Future[Any]":
     return kafka.admin.describe_topics(wanted, include_authorized_operations=True, request_timeout=CALL_S)[topic]
 
 
+def test_records_of_a_compacted_topic_cannot_be_deleted_before_its_policy_is_another(kafka: Kafka) -> None:
+    for policy, code in (("compact", KafkaError.POLICY_VIOLATION), ("compact,delete", None)):
+        topic = kafka.make_topic(cleanup_policy=policy)
+        kafka.put_raw(topic, [], b"k", b"v")
+        [future] = kafka.admin.delete_records([TopicPartition(topic, 0, 1)], request_timeout=CALL_S).values()
+        assert _outcome(future) == code
+
+
 def test_an_empty_log_begins_and_ends_at_zero(kafka: Kafka, topic: str) -> None:
     assert kafka.offsets.starts([(topic, 0)]) == {(topic, 0): 0}
     assert kafka.ends(topic) == (0, 0)

@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
+from confluent_kafka.admin._resource import ResourceType
 from confluent_kafka.cimpl import NewTopic
 
 from tarry.client import DelayedProducer, OutcomeReader
@@ -245,3 +247,72 @@ def test_an_intake_without_the_topic_says_so(scene: Scene) -> None:
     said = scene.command("pause", "no-such-topic", "--reason", "r")
     assert said.code == 1
     assert "there is no topic no-such-topic" in said.err
+
+
+def test_an_open_transaction_in_the_topic_holds_up_no_take_over(scene: Scene) -> None:
+    scene.serve.start().wait_serving()
+    assert scene.command("pause", scene.paused, "--reason", "before").code == 0
+    producer = Producer({"bootstrap.servers": scene.bootstrap, "transactional.id": scene.config.group + "-foreign"})
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.produce(f"{scene.intake}.control", b"{}", scene.other.encode())
+    producer.flush(30)
+    said = scene.command("resume", scene.paused, "--wait", "500ms")
+    assert said.code == 1, "what is behind it is not confirmed"
+    scene.serve.kill()
+    scene.send(scene.paused, 3)
+    scene.send(scene.other, 3)
+    scene.serve.start().wait_serving()
+    scene.wait_delivered(scene.other)
+    scene.wait_parked(3)
+    assert scene.values(scene.paused) == []
+    assert len(scene.rows("paused")) == 1
+    producer.abort_transaction()
+    scene.wait_delivered(scene.paused)
+
+
+def test_pauses_whose_records_were_deleted_are_said_to_be_lost(scene: Scene) -> None:
+    scene.serve.start().wait_serving()
+    assert scene.command("pause", scene.paused, "--reason", "forgotten").code == 0
+    topic = f"{scene.intake}.control"
+    admin = AdminClient({"bootstrap.servers": scene.bootstrap})
+    _set_policy(admin, topic, "delete")  # a broker deletes no records of a topic that is only compacted
+    [deleted] = admin.delete_records([TopicPartition(topic, 0, 1)]).values()
+    assert deleted.result(30).low_watermark == 1
+    _set_policy(admin, topic, "compact")
+    scene.serve.kill()
+    scene.send(scene.paused, 3)
+    scene.serve.start().wait_serving()
+    scene.wait_delivered(scene.paused)
+    assert [event["start"] for event in scene.serve.events("pauses_lost")] == [1]
+    said = scene.command("check")
+    assert f"note  topic {topic}: begins at offset 1: its first records were deleted" in said.out
+    assert "pause again what must be paused" in said.out
+
+
+@pytest.mark.exhaustive
+def test_compaction_leaves_the_beginning_of_the_topic_where_it_was(
+    bootstrap: str, unique_name: Callable[[str], str]
+) -> None:
+    topic, admin = unique_name("compacted"), AdminClient({"bootstrap.servers": bootstrap})
+    config = {"cleanup.policy": "compact", "segment.ms": "100", "min.cleanable.dirty.ratio": "0"}
+    admin.create_topics([NewTopic(topic, 1, 1, config=config)])[topic].result(30)
+    producer = Producer({"bootstrap.servers": bootstrap})
+
+    def first_is_gone() -> bool:
+        producer.produce(topic, b"v", b"k")
+        assert producer.flush(30) == 0
+        consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": topic, "enable.auto.commit": False})
+        with closing(consumer):
+            consumer.assign([TopicPartition(topic, 0, 0)])
+            record = consumer.poll(10)
+            assert consumer.get_watermark_offsets(TopicPartition(topic, 0))[0] == 0
+        return record is not None and record.error() is None and (record.offset() or 0) > 0
+
+    wait_until(first_is_gone, "the first record is replaced by a later one", 120)
+
+
+def _set_policy(admin: AdminClient, topic: str, policy: str) -> None:
+    entry = ConfigEntry("cleanup.policy", policy, incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
+    admin.incremental_alter_configs([resource])[resource].result(30)

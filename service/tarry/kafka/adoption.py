@@ -9,6 +9,7 @@ topics of the levels are still those that they were filed to:
     no checkpoint of this cluster  all buckets begin again, as in a new intake
     in any case                    the journal's records so far do not count any more: the pointers move to its end
     the parked log                 all that it holds waits again, and a new record of the journal says so
+    pauses                         the next owner must know them before anything fires, if there may be any
 
 So no message is lost that a log still holds, and a message that is delivered again has the same id.
 """
@@ -19,13 +20,15 @@ from dataclasses import replace
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
 
 from tarry.clock import Clock
-from tarry.core.progress.checkpoint import Checkpoint, Geometry
+from tarry.core.progress.checkpoint import Checkpoint, Geometry, Obeyed
 from tarry.core.progress.journal import ParkedRow
 from tarry.core.progress.recovery import Kept
 from tarry.core.wheel.levels import first_closed_ms
 from tarry.errors import UsageError
+from tarry.kafka.control_log import first_obeyed
 from tarry.kafka.copies import write_copies, write_parked
 from tarry.kafka.errors import error_of
+from tarry.kafka.offsets import Offsets
 from tarry.kafka.patience import patiently
 from tarry.kafka.refusals import SURE_AFTER_MS
 from tarry.kafka.settings import Cluster
@@ -53,10 +56,12 @@ class Adoption:
         self._admin = cluster.clients.admin(cluster.admin())
         self._group = group
         self._clock = clock
+        self._offsets = Offsets(self._admin, group, cluster)
         self._standings = Standings(cluster, group, clock)
 
     def close(self) -> None:
         """Close the clients."""
+        self._offsets.close()
         self._standings.close()
 
     def adopt(
@@ -75,9 +80,13 @@ class Adoption:
             UsageError: the group's offsets or the journal cannot be written.
         """
         refused = self._refused(intake, partitions, geometry)
+        if not refused:
+            return
+        first = first_obeyed(self._admin, self._offsets, intake, self._clock)
         parked = {one.place: self._parked(one) for one in refused}
         adopted = {
-            one.place: (one.start, self._adopted(one, geometry, has_parked=bool(parked[one.place]))) for one in refused
+            one.place: (one.start, self._adopted(one, geometry, first, has_parked=bool(parked[one.place])))
+            for one in refused
         }
         # First of all, because the pointers of the new checkpoints are before it: without it, nothing would be parked.
         write_parked(self._cluster, parked)
@@ -107,7 +116,7 @@ class Adoption:
             rows[target] = row._replace(messages=row.messages + 1)
         return list(rows.values())
 
-    def _adopted(self, standing: Standing, geometry: Geometry, *, has_parked: bool) -> Checkpoint:
+    def _adopted(self, standing: Standing, geometry: Geometry, first: Obeyed | None, *, has_parked: bool) -> Checkpoint:
         last, end = standing.last, standing.journal_end
         parked = end if has_parked else None
         if last is None:
@@ -122,6 +131,7 @@ class Adoption:
                 parked_pointer=parked,
                 names_complete_from=standing.start,
                 origin=standing.origin,
+                obeyed=first,
             )
         return replace(
             last,  # the take-over fences its writer, and judges the shape of its overflow wheel
@@ -134,6 +144,7 @@ class Adoption:
             names_complete_from=standing.start,
             due_below_ms=None,
             origin=standing.origin,
+            obeyed=last.obeyed or first,
         )
 
     def _commit(self, kept: dict[Place, Kept]) -> None:

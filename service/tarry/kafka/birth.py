@@ -2,7 +2,8 @@
 
 A take-over refuses a partition that has records, but neither a committed offset nor a copy of a checkpoint: it is not
 known which records were delivered. The first records of a new intake may arrive before its first owner. So each new
-partition gets a copy in its journal, which says: begin here, no record above is done.
+partition gets a copy in its journal, which says: begin here, no record above is done. If targets of the intake may be
+paused, it also says that the first owner must know which, before anything fires.
 """
 
 from confluent_kafka.admin import AdminClient
@@ -12,6 +13,7 @@ from tarry.core.progress.checkpoint import Checkpoint, CheckpointError, Geometry
 from tarry.core.progress.origin import Origin
 from tarry.core.progress.recovery import Kept
 from tarry.core.wheel.levels import first_closed_ms
+from tarry.kafka.control_log import control_log_of, first_obeyed
 from tarry.kafka.copies import write_copies
 from tarry.kafka.offsets import Offsets
 from tarry.kafka.origins import Origins
@@ -38,6 +40,7 @@ class Birth:
     def __init__(self, cluster: Cluster, admin: AdminClient, group: str, clock: Clock) -> None:
         self._clock = clock
         self._cluster = cluster
+        self._admin = admin
         self._topics = TopicAdmin(admin)
         self._origins = Origins(admin)
         self._offsets = Offsets(admin, group, cluster)
@@ -46,7 +49,8 @@ class Birth:
         """Write a copy for each new partition: one without records, journal records, and committed offset.
 
         Args:
-            intake: its name; its journal exists already, the intake itself may not.
+            intake: its name; its journal exists already, and its log of pauses if it is to have one; the intake itself
+                may not.
             partitions: how many it has, or will have.
             geometry: the shape of its overflow wheel.
 
@@ -60,15 +64,22 @@ class Birth:
     def _first(self, intake: str, partitions: int, geometry: Geometry) -> dict[Place, Kept]:
         """Return the first checkpoints of the partitions that are new."""
         origin = self._origins.of({intake: geometry})[intake]
-        lows = self._lows(intake, [(intake, partition) for partition in range(partitions)])
+        control, _ = control_log_of(intake)
+        there = self._topics.partitions([intake, control])
+        places = [(intake, partition) for partition in range(partitions)]
+        lows = self._lows(places, is_there=intake in there)
         known = self._known(list(lows), origin)
+        new = {place: low for place, low in lows.items() if place not in known}
+        if not new:
+            return {}
+        obeyed = first_obeyed(self._admin, self._offsets, intake, self._clock) if control in there else None
         closed_ms = first_closed_ms(geometry, self._clock.now_ms())
-        first = Checkpoint(writer=(), released=True, geometry=geometry, closed_ms=closed_ms, origin=origin)
-        return {place: (low, first) for place, low in lows.items() if place not in known}
+        first = Checkpoint((), True, geometry, closed_ms, origin=origin, obeyed=obeyed)
+        return {place: (low, first) for place, low in new.items()}
 
-    def _lows(self, intake: str, places: list[Place]) -> dict[Place, int]:
+    def _lows(self, places: list[Place], *, is_there: bool) -> dict[Place, int]:
         """Return the first offset of each partition that holds no record, and whose journal never held one."""
-        if self._topics.partitions([intake]):
+        if is_there:
             starts, ends = self._offsets.starts(places), self._offsets.ends(places, committed=False)
             lows = {place: starts[place] for place in places if starts[place] == ends[place]}
         else:

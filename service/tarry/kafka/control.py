@@ -13,14 +13,13 @@ from tarry.core.progress.checkpoint import Checkpoint, CheckpointError, decode_c
 from tarry.core.request.pause import Pause, read_pause
 from tarry.errors import RetriableError, UsageError
 from tarry.kafka.compacted import last_records
-from tarry.kafka.control_log import AskedControlLog, ControlLog, NoControlLog, control_log_of
+from tarry.kafka.control_log import ControlLog, NoControlLog, ask_control_log, control_log_of
 from tarry.kafka.errors import group_errors
 from tarry.kafka.offsets import Offsets
 from tarry.kafka.settings import Cluster
 from tarry.kafka.writing import write_record
 
 ANSWER_WITHIN_S = 10.0
-LOOK_EVERY_S = 0.01
 FIRE = "-fire"
 """What follows the name of a process in the first of its transactional ids."""
 
@@ -106,6 +105,17 @@ class Control:
         """
         return self._log(intake).end - 1
 
+    def deleted(self, intake: str) -> int:
+        """Return how many offsets were deleted from the beginning of an intake's log: pauses among them are lost.
+
+        Compaction deletes records, too, but only those that count no more, and leaves the beginning where it is.
+
+        Raises:
+            UsageError: the intake has no log of pauses, or this user must not read it.
+            RetriableError: the brokers do not answer.
+        """
+        return self._log(intake).start
+
     def unconfirmed(self, intake: str, offset: int) -> list[Unconfirmed]:
         """Return the partitions of an intake whose owners have not confirmed that they obey a record.
 
@@ -140,9 +150,7 @@ class Control:
         return len(found.partitions)
 
     def _log(self, intake: str) -> ControlLog:
-        asked = AskedControlLog(self._admin, self._offsets, intake, reads=False)
-        while (answer := asked.answer()) is None:
-            self._clock.sleep(LOOK_EVERY_S)
+        answer = ask_control_log(self._admin, self._offsets, intake, self._clock)
         if isinstance(answer, ControlLog):
             return answer
         raise _refusal(intake, answer)

@@ -6,9 +6,13 @@ from typing import TYPE_CHECKING
 from confluent_kafka import KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient
 
+from tarry.clock import Clock
+from tarry.core.progress.checkpoint import Obeyed
+from tarry.errors import RetriableError
 from tarry.kafka.errors import error_of
 from tarry.kafka.offsets import Offsets, PendingAnswers
 from tarry.kafka.origins import text_of
+from tarry.kafka.patience import patiently
 from tarry.kafka.rights import DENIED, READ
 from tarry.kafka.topics import CONTROL, NO_TOPIC
 from tarry.kafka.types import Place
@@ -19,6 +23,10 @@ if TYPE_CHECKING:
     from confluent_kafka.admin._topic import TopicDescription
 
 REQUEST_TIMEOUT_S = 5.0
+LOOK_EVERY_S = 0.01
+
+FIRST_WITHIN_S = 5.0
+"""How long to ask for a log for a first checkpoint: a topic that was just created has no leader for a moment."""
 
 
 def control_log_of(intake: str) -> Place:
@@ -32,8 +40,10 @@ class ControlLog:
 
     Attributes:
         topic_id: the id of its topic; empty if the brokers have no topic ids.
-        start: the first offset that it holds.
-        end: one above its last offset.
+        start: the first offset that it holds. Compaction leaves it at 0, and tarry deletes no record; so above 0
+            somebody has deleted records, and perhaps pauses.
+        end: its last stable offset. What is behind an open transaction cannot be read, and so is obeyed by no owner
+            and confirmed to nobody.
     """
 
     topic_id: str
@@ -100,5 +110,37 @@ class AskedControlLog:
         if self._reads and found.authorized_operations is not None and READ not in found.authorized_operations:
             return NoControlLog(f"{self._log[0]}: this user has no right to read it (READ)", is_denied=True)
         self._topic_id = text_of(found.topic_id)
-        self._span = self._offsets.ask_starts([self._log]), self._offsets.ask_ends([self._log])
+        self._span = self._offsets.ask_starts([self._log]), self._offsets.ask_ends([self._log], committed=True)
         return None
+
+
+def ask_control_log(admin: AdminClient, offsets: Offsets, intake: str, clock: Clock) -> ControlLog | NoControlLog:
+    """Ask as `AskedControlLog` does for a log that is not to be read, and wait for the answer."""
+    asked = AskedControlLog(admin, offsets, intake, reads=False)
+    while (answer := asked.answer()) is None:
+        clock.sleep(LOOK_EVERY_S)
+    return answer
+
+
+def first_obeyed(admin: AdminClient, offsets: Offsets, intake: str, clock: Clock) -> Obeyed | None:
+    """Return what a checkpoint says of the log of pauses if no owner has written it.
+
+    If a record was ever written to the log, somebody may rely on a pause: then the next owner must read the log,
+    however long that takes. If none was, no pause is confirmed before the partition has an owner, which obeys it.
+
+    Returns:
+        That nothing is obeyed so far; None if the log is empty, does not exist, or must not be seen.
+    """
+
+    def look() -> Obeyed | None:
+        answer = ask_control_log(admin, offsets, intake, clock)
+        if isinstance(answer, ControlLog):
+            return Obeyed(0, answer.topic_id) if answer.end else None
+        if answer.is_missing or answer.is_denied:
+            return None
+        raise RetriableError(answer.reason)
+
+    try:
+        return patiently(look, clock, FIRST_WITHIN_S)
+    except RetriableError:  # it has no leader: there may be a pause
+        return Obeyed(0, "")

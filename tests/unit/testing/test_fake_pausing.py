@@ -1,22 +1,25 @@
 """Pauses, on the fake cluster: what becomes of them if their log is missing, away, made again, or not allowed."""
 
 from collections.abc import Callable
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer, TopicPartition
 
 from tarry.core.progress.checkpoint import Geometry
 from tarry.core.request.intake_policy import IntakePolicy
 from tarry.core.request.pause import Pause
 from tarry.core.request.reader import RequestReader
 from tarry.errors import RetriableError, UsageError
+from tarry.kafka.adoption import Adoption
 from tarry.kafka.birth import Birth
 from tarry.kafka.control import Control, Unconfirmed
 from tarry.kafka.intake_topics import make_or_check, make_or_check_control
 from tarry.kafka.settings import Cluster
-from tarry.kafka.topics import TopicAdmin
+from tarry.kafka.topics import DEAD, JOURNAL, PARKED, RESULTS, TopicAdmin
 from tarry.service.metrics.families import PAUSED, PAUSED_TARGETS
 from tarry.service.metrics.tally import Tally
 from tarry.service.worker import Plan, Worker
@@ -46,16 +49,50 @@ class Service:
         cluster = Cluster("fake", {}, self.broker.clients("setup"))
         self.admin = TopicAdmin(cluster.clients.admin(cluster.admin()))
         for intake in ("in", "by"):
-            admin = cluster.clients.admin(cluster.admin())
-            give = partial(Birth(cluster, admin, "group", self.clock).give, intake, 1, self._geometry)
-            make_or_check(self.admin, intake, 1, 1, self._geometry, fixed_delay=is_fixed, before_intake=give)
             if with_control:
                 make_or_check_control(self.admin, intake, 1)
+            self.prepare(intake, 1)
         for target in ("out", "more"):
             self.broker.make_topic(target)
         self.control = Control(Cluster("fake", {}, self.broker.clients("people")), "group", self.clock)
         self.sent = 0
         self.worker = self.start()
+
+    def prepare(self, intake: str, partitions: int) -> None:
+        """Make topics and first checkpoints, as the start of the service does."""
+        cluster = Cluster("fake", {}, self.broker.clients("setup"))
+        birth = Birth(cluster, cluster.clients.admin(cluster.admin()), "group", self.clock)
+        give = partial(birth.give, intake, partitions, self._geometry)
+        make_or_check(self.admin, intake, partitions, 1, self._geometry, fixed_delay=self._is_fixed, before_intake=give)
+
+    def grow(self) -> None:
+        """Add a partition to the intake, and to its other topics."""
+        for suffix in ("", RESULTS, JOURNAL, DEAD, PARKED):
+            self.broker.grow("in" + suffix, 2)
+
+    def adopt(self) -> list[str]:
+        """Adopt partitions as `--adopt` does; return why."""
+        reasons: list[str] = []
+        cluster = Cluster("fake", {}, self.broker.clients("adopter"))
+        with closing(Adoption(cluster, "group", self.clock)) as adoption:
+            adoption.adopt("in", 2, self._geometry, lambda _event, **fields: reasons.append(fields["reason"]))
+        return reasons
+
+    def delete_records(self, topic: str, below: int) -> None:
+        cluster = Cluster("fake", {}, self.broker.clients("setup"))
+        admin = cluster.clients.admin(cluster.admin())
+        self.broker.configure(topic, cleanup_policy="compact,delete")
+        [deleted] = admin.delete_records([TopicPartition(topic, 0, below)]).values()
+        deleted.result()
+
+    def begin_in_log(self, pause: Pause) -> Producer:
+        """Begin a transaction that writes a pause, as no command does."""
+        producer = self.broker.clients("foreign").producer({"transactional.id": "foreign"})
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.produce("in.control", pause.value(), pause.key(), 0)
+        producer.flush(10)
+        return producer
 
     def start(self) -> Worker:
         self._lives += 1
@@ -127,10 +164,10 @@ class Service:
                 return
         raise AssertionError(self.events[-20:])
 
-    def send(self, target: str = "out", intake: str = "in") -> None:
+    def send(self, target: str = "out", intake: str = "in", partition: int = 0) -> None:
         self.sent += 1
         headers: list[tuple[str, bytes | None]] = [("tarry-target", target.encode()), ("tarry-delay-ms", b"0")]
-        self.broker.append(intake, b"k", b"%d" % self.sent, headers, 0)
+        self.broker.append(intake, b"k", b"%d" % self.sent, headers, partition)
 
     def delivered(self, target: str = "out") -> list[bytes | None]:
         return [record.value for record in self.broker.records(target, 0)]
@@ -272,6 +309,50 @@ def test_a_log_that_cannot_be_read_holds_up_a_take_over_only_if_a_pause_may_have
     assert service.delivered() == []
     service.wait_confirmed(service.resume())
     service.wait_delivered(1)
+
+
+@pytest.mark.parametrize("is_adopted", [False, True], ids=["added", "adopted"])
+@pytest.mark.parametrize("is_away_before", [False, True], ids=["away at the take-over", "away before"])
+def test_a_new_partition_waits_for_the_log_if_a_pause_may_have_been_confirmed(
+    *, is_adopted: bool, is_away_before: bool
+) -> None:
+    service = Service()
+    service.serve()
+    service.wait_confirmed(service.pause())
+    service.grow()
+    if is_away_before:
+        service.broker.take_away("in.control")
+    if is_adopted:
+        service.send(partition=1)
+        [reason] = service.adopt()
+        assert "in/1 holds records" in reason
+    else:
+        service.prepare("in", 2)
+        service.send(partition=1)
+    service.broker.take_away("in.control")
+    service.crash_and_start()
+    service.run(3 * PATIENCE_MS)
+    assert service.delivered() == []
+    assert service.said("pausing_not_possible")[-1]["waiting"] == 2
+    service.broker.bring_back("in.control")
+    service.serve()
+    service.run(5_000)
+    assert service.delivered() == []
+    service.wait_confirmed(service.resume())
+    service.wait_delivered(1)
+
+
+def test_a_new_partition_is_served_without_a_log_that_never_held_a_pause() -> None:
+    service = Service()
+    service.serve()
+    service.run(1_000)
+    service.grow()
+    service.prepare("in", 2)
+    service.broker.deny("in.control")
+    service.send(partition=1)
+    service.crash_and_start()
+    service.wait_delivered(1)
+    assert service.said("pausing_not_possible")
 
 
 def test_what_is_known_stays_in_force_while_the_log_is_away() -> None:
@@ -451,3 +532,48 @@ def test_a_broker_that_does_not_know_the_log_is_not_believed_if_another_one_does
     assert service.delivered() == []
     service.wait_confirmed(service.resume())
     service.wait_delivered(1)
+
+
+def test_records_that_were_deleted_from_the_log_are_said_to_be_lost() -> None:
+    service = Service()
+    service.serve()
+    service.wait_confirmed(service.pause())
+    service.wait_confirmed(service.pause("more"))
+    assert not service.said("pauses_lost")
+    service.delete_records("in.control", 1)
+    service.run(LOOK_EVERY_MS)
+    lost = {"topic": "in", "start": 1}
+    assert service.said("pauses_lost") == [lost]
+    service.send()
+    service.run(2 * LOOK_EVERY_MS)
+    assert service.delivered() == [], "what is known stays in force"
+    assert service.said("pauses_lost") == [lost], "it is said once"
+    service.crash_and_start()
+    service.wait_delivered(1)
+    assert service.said("pauses_lost") == [lost]
+    service.delete_records("in.control", 2)
+    service.run(LOOK_EVERY_MS)
+    assert service.said("pauses_lost")[1:] == [{"topic": "in", "start": 2}]
+
+
+def test_an_open_transaction_in_the_log_holds_up_no_take_over_and_confirms_nothing() -> None:
+    service = Service()
+    service.serve()
+    offset = service.pause("more")
+    service.wait_confirmed(offset)
+    producer = service.begin_in_log(Pause("out", paused=True, reason="", who="", at_ms=0))
+    behind = service.pause()
+    service.crash_and_start()
+    service.serve()
+    assert service.confirmed(offset)
+    service.send()
+    service.send("more")
+    service.wait_delivered(1)
+    assert not service.confirmed(behind)
+    assert service.control.pauses("in").keys() == {"more"}
+    producer.abort_transaction()
+    service.wait_confirmed(behind)
+    service.send()
+    service.run(5_000)
+    assert len(service.delivered()) == 1
+    assert service.delivered("more") == []

@@ -5,7 +5,7 @@
 - Machines whose clocks are not the brokers': each service leaves its time in the status topic when it asks for theirs.
 - Messages that are overdue: in a bucket, among the first offsets of a level or of the intake, or of a target that is
   away.
-- Targets that are paused.
+- Targets that are paused, and pauses that may be lost.
 - Done records that are not deleted.
 
 Each line says what to do. What is not served is a failure; all else is a note.
@@ -157,27 +157,24 @@ def _is_released(backlog: Backlog) -> bool:
 def _pauses(
     settings: Config, cluster: Cluster, intake: Intake, known: set[str], clock: Clock
 ) -> Generator[Finding, None, list[Pause]]:
-    """Return the pauses of an intake that are in force, with a line for each."""
+    """Return the pauses of an intake that are in force, the oldest first, with a line for each."""
+    if (topic := intake.topic + CONTROL) not in known:
+        return []
     try:
-        paused = _paused(settings, cluster, intake, known, clock)
+        with closing(Control(cluster, settings.service.group, clock)) as control:
+            deleted, decided = control.deleted(intake.topic), control.pauses(intake.topic).values()
     except TarryError as error:
         yield Finding(NOTE, f"pauses of {intake.topic}: could not be read: {error}")
         return []
+    if deleted:
+        yield Finding(
+            NOTE,
+            f"topic {topic}: begins at offset {deleted}: its first records were deleted, and pauses may be lost with "
+            f"them; pause again what must be paused ({RUNBOOK}#stop-the-delivery-to-a-target)",
+        )
+    paused = sorted((one for one in decided if one.holds_at(clock.now_ms())), key=lambda one: one.at_ms)
     yield from map(_line_of, paused)
     return paused
-
-
-def _paused(settings: Config, cluster: Cluster, intake: Intake, known: set[str], clock: Clock) -> list[Pause]:
-    """Return the pauses of an intake that are in force, the oldest first.
-
-    Raises:
-        TarryError: they cannot be read.
-    """
-    if intake.topic + CONTROL not in known:
-        return []
-    with closing(Control(cluster, settings.service.group, clock)) as control:
-        decided = control.pauses(intake.topic).values()
-    return sorted((one for one in decided if one.holds_at(clock.now_ms())), key=lambda one: one.at_ms)
 
 
 def _line_of(pause: Pause) -> Finding:

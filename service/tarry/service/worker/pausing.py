@@ -82,6 +82,7 @@ class _Followed:
         ask_at_ms: when to ask next; monotonic.
         missing_since_ms: since when the brokers say that there is no such topic; monotonic.
         told: what was said last about a log that cannot be read.
+        told_start: the topic, and the first offset that it held, when it was said last that records were deleted.
     """
 
     intake: str
@@ -95,6 +96,7 @@ class _Followed:
     ask_at_ms: int = 0
     missing_since_ms: int | None = None
     told: str = ""
+    told_start: tuple[str, int] = ("", 0)
 
     @property
     def is_current(self) -> bool:
@@ -240,6 +242,7 @@ class Pausing:
             self._do_without(one, answer, now_ms)
             return
         one.missing_since_ms, one.told = None, ""
+        self._tell_deleted(one, answer)
         is_same = one.log is not None and one.log.topic_id == answer.topic_id
         for waits in one.asked_for:
             waits.end = min(waits.end, answer.end) if is_same and waits.end is not None else answer.end
@@ -254,6 +257,12 @@ class Pausing:
         # Partitions that were taken over while this was asked need the answer of another question.
         is_due = any(waits.end is None for waits in one.waiting.values())
         one.ask_at_ms = now_ms if is_due else now_ms + (PATIENCE_MS if one.waiting else LOOK_EVERY_MS)
+
+    def _tell_deleted(self, one: _Followed, log: ControlLog) -> None:
+        """Say that records of the log were deleted, each time that there are more. What is known stays in force."""
+        if log.start and one.told_start != (log.topic_id, log.start):
+            one.told_start = log.topic_id, log.start
+            self._on_event("pauses_lost", topic=one.intake, start=log.start)
 
     def _do_without(self, one: _Followed, answer: NoControlLog, now_ms: int) -> None:
         """Go on with what is known; serve partitions in which nothing was ever paused."""

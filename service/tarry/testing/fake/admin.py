@@ -195,6 +195,8 @@ class FakeAdmin:
 
         def delete(one: TopicPartition) -> DeletedRecords:
             log = self._topics.led_log((one.topic, one.partition))
+            if "delete" not in self._topics.of(one.topic).config["cleanup.policy"]:
+                raise RefusedRequest(KafkaError.POLICY_VIOLATION)
             below = log.end if one.offset < 0 else one.offset
             if below > log.end:
                 raise RefusedRequest(KafkaError.OFFSET_OUT_OF_RANGE)

@@ -301,10 +301,10 @@ class World:
         partitions, geometry = self.shape.partitions, self.shape.geometry
         give = partial(birth.give, INTAKE, partitions, geometry)
         is_fixed = self.shape.fixed_delay_ms is not None
-        make_or_check(TopicAdmin(admin), INTAKE, partitions, 1, geometry, fixed_delay=is_fixed, before_intake=give)
-        make_or_check_status(TopicAdmin(admin), INTAKE, 1)
         if self.shape.pauses:
             make_or_check_control(TopicAdmin(admin), INTAKE, 1)
+        make_or_check(TopicAdmin(admin), INTAKE, partitions, 1, geometry, fixed_delay=is_fixed, before_intake=give)
+        make_or_check_status(TopicAdmin(admin), INTAKE, 1)
         self.broker.slow_down(INTAKE + JOURNAL, self.shape.journal_fetch_ms)
 
     def _read(self) -> Consumer:
