@@ -192,10 +192,11 @@ def obeys(checkpoint: Checkpoint | None, topic_id: str, offset: int, end: int) -
         checkpoint: of a partition; None: none that can be read.
         topic_id: the id of the log's topic now.
         offset: of the record.
-        end: of the log, asked for after the checkpoint: if the log has lost its end, as by an unclean election, a
-            checkpoint beyond it is about records that were lost, and not about those that took their places.
+        end: of the log, asked for after the checkpoint. What is behind it cannot be read, also not by the next owner of
+            a released partition. If the log has lost its end, as by an unclean election, a checkpoint beyond it is
+            about records that were lost, and not about those that took their places.
     """
-    if checkpoint is None or checkpoint.obeyed is None or checkpoint.obeyed.topic_id != topic_id:
+    if checkpoint is None or checkpoint.obeyed is None or checkpoint.obeyed.topic_id != topic_id or offset >= end:
         return False
     return checkpoint.released or offset < checkpoint.obeyed.offset <= end
 

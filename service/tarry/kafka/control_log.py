@@ -65,6 +65,11 @@ class NoControlLog:
     is_missing: bool = False
     is_denied: bool = False
 
+    @property
+    def may_pass(self) -> bool:
+        """Whether the reason may pass by itself: the log has no leader, or no broker answers."""
+        return not (self.is_missing or self.is_denied)
+
 
 class AskedControlLog:
     """A question about the log under way, which the loop looks at in each turn.
@@ -123,24 +128,32 @@ def ask_control_log(admin: AdminClient, offsets: Offsets, intake: str, clock: Cl
 
 
 def first_obeyed(admin: AdminClient, offsets: Offsets, intake: str, clock: Clock) -> Obeyed | None:
-    """Return what a checkpoint says of the log of pauses if no owner has written it.
+    """Ask for the log, and return what a checkpoint says of it if no owner has written the checkpoint."""
 
-    If a record was ever written to the log, somebody may rely on a pause: then the next owner must read the log,
-    however long that takes. If none was, no pause is confirmed before the partition has an owner, which obeys it.
+    def look() -> ControlLog | NoControlLog:
+        answer = ask_control_log(admin, offsets, intake, clock)
+        if isinstance(answer, NoControlLog) and answer.may_pass:
+            raise RetriableError(answer.reason)
+        return answer
+
+    try:
+        return obeyed_at_first(patiently(look, clock, FIRST_WITHIN_S))
+    except RetriableError as error:
+        return obeyed_at_first(NoControlLog(str(error)))
+
+
+def obeyed_at_first(log: ControlLog | NoControlLog) -> Obeyed | None:
+    """Return what a checkpoint says of the log of pauses if no owner has written the checkpoint.
+
+    If the log ever held a record, somebody may rely on a pause: then the next owner must read the log, however long
+    that takes. If it is empty, no pause is confirmed before the partition has an owner, which obeys it.
+
+    Args:
+        log: the log, asked for when the partition was there; one that cannot be read now may hold a pause.
 
     Returns:
         That nothing is obeyed so far; None if the log is empty, does not exist, or must not be seen.
     """
-
-    def look() -> Obeyed | None:
-        answer = ask_control_log(admin, offsets, intake, clock)
-        if isinstance(answer, ControlLog):
-            return Obeyed(0, answer.topic_id) if answer.end else None
-        if answer.is_missing or answer.is_denied:
-            return None
-        raise RetriableError(answer.reason)
-
-    try:
-        return patiently(look, clock, FIRST_WITHIN_S)
-    except RetriableError:  # it has no leader: there may be a pause
-        return Obeyed(0, "")
+    if isinstance(log, ControlLog):
+        return Obeyed(0, log.topic_id) if log.end else None
+    return Obeyed(0, "") if log.may_pass else None

@@ -577,3 +577,16 @@ def test_an_open_transaction_in_the_log_holds_up_no_take_over_and_confirms_nothi
     service.run(5_000)
     assert len(service.delivered()) == 1
     assert service.delivered("more") == []
+
+
+def test_a_pause_behind_an_open_transaction_is_not_confirmed_while_nobody_serves() -> None:
+    service = Service()
+    service.serve()
+    service.wait_confirmed(service.resume())
+    service.worker.hand_over()
+    service.worker.close()
+    producer = service.begin_in_log(Pause("more", paused=True, reason="", who="", at_ms=0))
+    offset = service.pause()
+    assert not service.confirmed(offset), "the next owner could not read it"
+    producer.abort_transaction()
+    assert service.confirmed(offset)
