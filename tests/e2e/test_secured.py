@@ -286,13 +286,12 @@ def test_the_api_can_do_all_with_the_documented_rights(served_to_the_api: Secure
         wait_until(lambda: SystemClock().now_ms() > expires_ms, "it expires")
         assert not ask("PUT", "/v1/targets/bills/resume", reason="a test", wait="20s")["paused"]
         wait_until(lambda: ask("POST", "/v1/dead:dismiss", code="expired")["count"] > 0, "it is dead")
-        waits = ask("POST", "/v1/messages", 202, **message, delay="2900ms")["handle"]
         for path in ("dead:redrive", "dead:dismiss", "pending:cancel"):
+            ask("POST", "/v1/messages", 202, **message, delay="2900ms")
             token = ask("POST", f"/v1/{path}", target="bills")["token"]
             row = ask("POST", f"/v1/{path}", 202, token=token, reason="a test")
             where = f"/v1/operations/{row['id']}"
             wait_until(lambda where=where: ask("GET", where)["state"] == "done", "it is done")  # type: ignore[misc]
-        assert ask("GET", f"/v1/messages/{waits}")["state"] in {"cancelled", "waiting"}
         assert {"pause", "resume", "redrive", "dismiss", "cancel"} <= {
             one["act"] for one in ask("GET", "/v1/audit")["acts"]
         }

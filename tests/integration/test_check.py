@@ -20,6 +20,7 @@ from tests.support.processes import Serve, ServeConfig
 from tests.support.programs import tarry
 from tests.support.topics import read_topic
 
+LOST = "the service cannot delete done records and it accepts no schedules (tarry-every, tarry-cron)"
 NO_CHECK = "the service cannot check the topic that `tarry api` needs for bulk acts"
 SUFFIXES = ("", ".results", ".journal", ".dead", ".parked")
 WHEELS = (".wheel-1", ".wheel-2")
@@ -235,7 +236,7 @@ def test_rights_are_told_one_by_one(start_embedded_broker: Callable[..., Embedde
     assert code == 1
     rights = {line for line in lines if "ACLs of" in line and "transactional ids" not in line}
     assert rights == {
-        "note  ACLs of topic checked: without DELETE the service cannot delete done records",
+        f"note  ACLs of topic checked: without DELETE, WRITE {LOST}",
         "ok    ACLs of topic checked.results: DESCRIBE_CONFIGS, WRITE",
         "FAIL  ACLs of topic checked.journal: READ needed, but not granted",
         "FAIL  ACLs of topic checked.dead: WRITE needed, but not granted",
