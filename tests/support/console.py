@@ -1,10 +1,11 @@
 """A console over a real service: `tarry api` as a process, or its application in this process for one principal."""
 
+import asyncio
 import http.client
 import json
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -113,7 +114,16 @@ def served_to(
     port = free_port()
     settings = change(load(config_of(config, directory, port), {}))
     parts = Parts(settings, cluster_of(settings), SystemClock(), lambda _event, **_fields: None)
-    app = FastAPI()
+
+    @asynccontextmanager
+    async def asking(_app: FastAPI) -> AsyncIterator[None]:
+        task = asyncio.create_task(parts.brokers.ask())
+        try:
+            yield
+        finally:
+            task.cancel()
+
+    app = FastAPI(lifespan=asking)
     app.state.parts = parts
     problems.install(app)
     lookout.install(app, parts)
@@ -121,7 +131,7 @@ def served_to(
     app.include_router(lists.router)
     pages.install(app)
     wrapped: Any = _As(app, principal)
-    server = uvicorn.Server(uvicorn.Config(wrapped, "127.0.0.1", port, log_config=None, lifespan="off"))
+    server = uvicorn.Server(uvicorn.Config(wrapped, "127.0.0.1", port, log_config=None, lifespan="on"))
     thread = threading.Thread(target=server.run, name="console")
     thread.start()
     try:
