@@ -48,7 +48,7 @@ def pick_waiting(
     wanted: Wanted,
     may: Callable[[str | None], bool],
 ) -> Pick[Waiting]:
-    """Find the messages that are wanted, the first by due time.
+    """Find the messages that are wanted, about those that are due first.
 
     Args:
         inspector: reads the logs.
@@ -65,9 +65,7 @@ def pick_waiting(
         BrokerError: Kafka does not answer.
     """
     pick: Pick[Waiting] = Pick(topic_id, MOST)
-    page = read_page(inspector, settings, clock, intake, wanted, None, MOST, within_ms=MOST_MS, sees=may)
-    pick.is_whole = page.next is None
-    for found in page.found:
+    for found in _waiting(inspector, settings, clock, intake, wanted, may, pick):
         if found.due_ms is None or found.kind != "message":
             pick.left_out["will-be-dead"] += 1
         elif act is Act.MOVE and found.repeated is not None:
@@ -76,6 +74,29 @@ def pick_waiting(
             pick.first_ms = min(pick.first_ms or found.due_ms, found.due_ms)
             pick.last_ms = max(pick.last_ms, found.due_ms)
     return pick
+
+
+def _waiting(
+    inspector: Inspector,
+    settings: Config,
+    clock: Clock,
+    intake: str,
+    wanted: Wanted,
+    may: Callable[[str | None], bool],
+    pick: Pick[Waiting],
+) -> Iterator[Waiting]:
+    """Yield the messages of one page after the other, until there are enough or the time is over."""
+    end_ms, cursor, left = clock.monotonic_ms() + MOST_MS, None, MOST
+    while True:
+        within_ms = max(end_ms - clock.monotonic_ms(), 0)
+        page = read_page(inspector, settings, clock, intake, wanted, cursor, left, within_ms, may)
+        yield from page.found
+        cursor, left = page.next, left - len(page.found)
+        if cursor is None:
+            return
+        if left <= 0 or clock.monotonic_ms() >= end_ms:
+            pick.is_whole = False
+            return
 
 
 class WaitingSteps:

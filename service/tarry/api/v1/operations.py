@@ -143,7 +143,7 @@ async def dismiss(request: Request, body: OfLetters, asker: Asker, bulk: _Bulk, 
 
 @router.post("/pending:cancel", response_model=None, responses=_ANSWERS, summary="Cancel many messages")
 async def cancel(request: Request, body: OfMessages, asker: Asker, bulk: _Bulk, intakes: _Intakes) -> JSONResponse:
-    """Cancel messages that wait, the first 20,000 by due time.
+    """Cancel messages that wait, 20,000 at most, about those that are due first.
 
     An occurrence of a schedule is cancelled with its schedule. The service decides whether each cancel came in time.
     """
@@ -152,7 +152,7 @@ async def cancel(request: Request, body: OfMessages, asker: Asker, bulk: _Bulk, 
 
 @router.post("/pending:move", response_model=None, responses=_ANSWERS, summary="Move many messages in time")
 async def move(request: Request, body: MovedBy, asker: Asker, bulk: _Bulk, intakes: _Intakes) -> JSONResponse:
-    """Let messages that wait be due later, the first 20,000 by due time; schedules are left out.
+    """Let messages that wait be due later, 20,000 at most, about those that are due first; schedules are left out.
 
     One transaction cancels a message and sends it again. Near its old due time both may be delivered. A named message
     is replaced instead, which is exact.
