@@ -25,8 +25,6 @@ from tarry.kafka.backlog import Backlog, Stretch
 READ_OVER = 20_000
 """The most offsets that are read over between two runs: a client takes about as long to begin at another offset."""
 
-_NOTHING = DoneSet((), 0)
-
 
 class DueRange(NamedTuple):
     """A range of due times in a level.
@@ -61,8 +59,9 @@ def bucket_counts(backlog: Backlog, state: JournalState) -> Iterator[tuple[DueRa
             if not run.records:
                 others += run.end - run.first
             elif (run.bucket + 1) * width_ms > stretch.from_ms:
-                done = state.done.get(Source(stretch.level, run.bucket), _NOTHING)
-                buckets[run.bucket] = buckets.get(run.bucket, 0) + _left(run, done)
+                done = state.done.get(Source(stretch.level, run.bucket))
+                left = min(run.records, run.end - run.first) if done is None else _left(run, done)
+                buckets[run.bucket] = buckets.get(run.bucket, 0) + left
         for bucket, count in sorted(buckets.items()):
             if count:
                 yield DueRange(stretch.level, bucket * width_ms, (bucket + 1) * width_ms), count

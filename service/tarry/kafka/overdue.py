@@ -37,16 +37,24 @@ def overdue(
         if closed:
             oldest[backlog.place] = min(closed)
     # The index does not know the ends of the levels' logs yet.
-    beginnings = [beginning(backlog) for backlog in backlogs]
+    beginnings = [beginning(backlog, now_ms - OVERDUE_MS) for backlog in backlogs]
     for one in chain(inspector.in_levels(beginnings, states), inspector.in_intake(beginnings, requests, states)):
         if one.kind == "message" and one.due_ms is not None:
             oldest[one.place] = min(one.due_ms, oldest.get(one.place, one.due_ms))
     return {place: since_ms for place, since_ms in oldest.items() if since_ms < now_ms - OVERDUE_MS}
 
 
-def beginning(backlog: Backlog) -> Backlog:
-    """Return the part of a partition that is looked at: the first offsets that are not done, of each log."""
-    lows = {} if backlog.checkpoint is None else dict(enumerate(backlog.checkpoint.low, 1))
+def beginning(backlog: Backlog, late_ms: int) -> Backlog:
+    """Return the part of a partition that is looked at: the first offsets that are not done, of each log.
+
+    Args:
+        backlog: the partition.
+        late_ms: of a level that holds nothing that is due before this time, nothing is looked at.
+    """
+    lows: dict[int, int] = {}
+    if (checkpoint := backlog.checkpoint) is not None:
+        levels = enumerate(zip(checkpoint.low, checkpoint.done_ms, strict=True), 1)
+        lows = {level: low for level, (low, done_ms) in levels if done_ms < late_ms}
     spans = {
         level: (start, min(end, max(start, lows[level]) + FIRST_OFFSETS))
         for level, (start, end) in backlog.spans.items()

@@ -213,8 +213,8 @@ def test_each_key_is_delivered_exactly_once_whatever_is_cut_or_killed(
     delivered = {id_ for id_, number in fire.named.items() if found[number]}
     print(  # noqa: T201 - the figures of a run, for whoever asks pytest for them
         f"{plan.sends} sends in {took_s:.1f} s, {fire.attempts} attempts, {fire.cut} cut, API killed {plan.kills} "
-        f"times, service killed once: {len(found)} delivered, {found.total() - len(found)} twice; of {len(fire.named)} named "
-        f"{len(delivered)} delivered, {len(fire.named) - len(delivered)} replaced"
+        f"times, service killed once: {len(found)} delivered, {found.total() - len(found)} twice; of {len(fire.named)} "
+        f"named {len(delivered)} delivered, {len(fire.named) - len(delivered)} replaced"
     )
     assert max(found.values()) == 1
     assert found.keys() == unnamed | {fire.named[id_] for id_ in delivered}

@@ -187,7 +187,10 @@ def read_page(
     end_ms = clock.monotonic_ms() + within_ms
     requests = RequestReader(policy_at(settings, intake))
     scan = _Scan(inspector, backlogs, requests, at, wanted, most, sees, only)
-    return scan.page(lambda: clock.monotonic_ms() > end_ms)
+    page = scan.page(lambda: clock.monotonic_ms() > end_ms)
+    if at.crowd is not None:
+        at.crowd.check(inspector.survey(intake))  # it may have been closed meanwhile, and met in two places
+    return page
 
 
 class _Scan:

@@ -80,7 +80,7 @@ async def targets(answers: Looking, intake: OnlyIntakeQuery = None) -> Targets:
 
 @router.get("/schedules", summary="The schedules, by due time")
 async def schedules(answers: Looking, intake: IntakeQuery = None) -> Schedules:
-    """Return the schedules of an intake. It reads what waits under names, for 5 s at most."""
+    """Return the schedules of an intake. It reads what waits under names, for 0.7 s at most."""
     return await answers.schedules(intake)
 
 
