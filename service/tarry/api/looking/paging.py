@@ -158,6 +158,7 @@ def read_page(
     most: int,
     within_ms: int = SEARCH_MS,
     sees: Callable[[str | None], bool] = lambda _target: True,
+    crowd_from: int | None = None,
 ) -> Page:
     """Read a page.
 
@@ -171,6 +172,7 @@ def read_page(
         most: the size of the page.
         within_ms: after this time the page says how far it came.
         sees: whether messages for a target may be listed.
+        crowd_from: a bucket that takes more records to read is a crowd; None: more than `MOST`.
 
     Raises:
         UsageError: there is no such intake.
@@ -186,7 +188,7 @@ def read_page(
         at.crowd.check(backlogs)
     end_ms = clock.monotonic_ms() + within_ms
     requests = RequestReader(policy_at(settings, intake))
-    scan = _Scan(inspector, backlogs, requests, at, wanted, most, sees, only)
+    scan = _Scan(inspector, backlogs, requests, at, wanted, most, sees, only, crowd_from or MOST)
     page = scan.page(lambda: clock.monotonic_ms() > end_ms)
     if at.crowd is not None:
         at.crowd.check(inspector.survey(intake))  # it may have been closed meanwhile, and met in two places
@@ -206,6 +208,7 @@ class _Scan:
         most: int,
         sees: Callable[[str | None], bool],
         only: int | None,
+        crowd_from: int,
     ) -> None:
         self._inspector = inspector
         self._all = backlogs
@@ -215,13 +218,14 @@ class _Scan:
         self._wanted = wanted
         self._most = most
         self._sees = sees
+        self._crowd_from = crowd_from
         self._states = inspector.journals(backlogs)
         self._searched = 0
 
     def page(self, is_over: Callable[[], bool]) -> Page:
         """Read until the page is full, or the time is over."""
         costs = costs_of(self._all, self._states)
-        crowds = costs.crowds(self._all, MOST)
+        crowds = costs.crowds(self._all, self._crowd_from)
         at = self._begun
         while True:
             page = self._next(at, costs, crowds, is_over)

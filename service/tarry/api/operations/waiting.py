@@ -12,7 +12,7 @@ from itertools import chain
 from typing import Final
 
 from tarry.api.looking.due import FOREVER_MS
-from tarry.api.looking.paging import MOST_MS, Wanted, read_page
+from tarry.api.looking.paging import MOST_MS, MOST_RECORDS, Wanted, read_page
 from tarry.api.operations.moving import moved_message
 from tarry.api.operations.pick import Pick
 from tarry.api.operations.picked import Bits
@@ -89,7 +89,8 @@ def _waiting(
     end_ms, cursor, left = clock.monotonic_ms() + MOST_MS, None, MOST
     while True:
         within_ms = max(end_ms - clock.monotonic_ms(), 0)
-        page = read_page(inspector, settings, clock, intake, wanted, cursor, left, within_ms, may)
+        # By due time also where a page of the console would not sort.
+        page = read_page(inspector, settings, clock, intake, wanted, cursor, left, within_ms, may, MOST_RECORDS)
         yield from page.found
         cursor, left = page.next, left - len(page.found)
         if cursor is None:
