@@ -47,8 +47,8 @@ SHAPE: Final = Shape("10m", {})
 RATE: Final = 1_000_000
 """The limit of the principal: far above what is sent."""
 
-WARM_UP_S: Final = 8.0
-WARM_UP_SHARE: Final = 4
+WARM_UP_S: Final = 20.0
+WARM_UP_SHARE: Final = 2
 """Before the first round, one of so many requests is sent: the broker's JVM is cold."""
 
 STARTS_WITHIN_S: Final = 30.0
@@ -91,6 +91,8 @@ class Figures:
             "events p99 ms": self._of("event_p99_ms"),
             "requests/s": self._of("rate"),
             "refused, of all rounds": float(sum(one["sent"] - one["accepted"] for one in self.loads)),
+            "service: share of a core": self._of("service"),
+            "broker: share of a core": self._of("broker"),
             "load: its lag p99 ms": self._of("lag_p99_ms"),
             "load: its worst lag ms": self._of("lag_max_ms"),
             "load: share of a core": self._of("load_cpu"),
@@ -106,8 +108,9 @@ class Figures:
 class Bench:
     """The measurements on one broker."""
 
-    def __init__(self, run: Run, plan: Plan, profile: Path | None) -> None:
+    def __init__(self, run: Run, broker_pid: int, plan: Plan, profile: Path | None) -> None:
         self._run = run
+        self._others = {"broker": broker_pid}
         self._plan = plan
         self._profile = profile
         self.figures = {"tarry": Figures(), "bare": Figures()}
@@ -117,7 +120,8 @@ class Bench:
         with self._run.topics("service") as (topics, _):
             targets = f"{topics.name}.to."
             create_topics(self._run.bootstrap, [f"{targets}{number:03}" for number in range(self._plan.streams)], 1)
-            with running("service", self._run.bootstrap, topics, self._run.directory, SHAPE):
+            with running("service", self._run.bootstrap, topics, self._run.directory, SHAPE) as service:
+                self._others["service"] = service.pid
                 tokens = self._run.directory / "tokens.json"
                 token = make_token(tokens, "bench", f"send:{topics.name}.*", f"look:{topics.name}.*")
                 with Api(self._config(topics, tokens), self._run.directory) as api, self._bare(topics) as (pid, port):
@@ -154,10 +158,11 @@ class Bench:
         events = int(api.url.rpartition(":")[2])
         of = {"tarry": (api.process.pid, events, token), "bare": (bare_pid, bare_port, "")}
         for number in range(self._plan.rounds + 1):
-            for name, (pid, port, shown) in of.items():
+            for name, (pid, port, shown) in sorted(of.items(), reverse=number % 2 == 1):
                 seconds = self._plan.seconds if number else WARM_UP_S
                 rate = self._plan.rate if number else self._plan.rate // WARM_UP_SHARE
                 before, streams_before = cpu_s(pid), cpu_s(api.process.pid)
+                others = {other: cpu_s(of_other) for other, of_other in self._others.items()}
                 load = self._run.child(
                     "api_load", str(port), targets, "--token", shown, "--rate", str(rate),
                     "--seconds", str(seconds), "--streams", str(self._plan.streams),
@@ -168,6 +173,7 @@ class Bench:
                 told = self._run.told(load)
                 cpu_us = (cpu_s(pid) - before) / told["sent"] * 1e6
                 streams_us = (cpu_s(api.process.pid) - streams_before) / told["sent"] * 1e6
+                told |= {other: (cpu_s(self._others[other]) - cpu) / told["seconds"] for other, cpu in others.items()}
                 if told["events"] != told["accepted"]:
                     raise SystemExit(f"{name}: not each message has one event: {told}")
                 self._run.say(f"{name}{'' if number else ', warm-up'}: {cpu_us:.0f} us/request, {told}")
@@ -196,7 +202,7 @@ def table(figures: dict[str, Figures]) -> Table:
     """Return all figures, side by side."""
     made, shares = Table("figure", *figures, "ratio"), ratios(figures)
     for name, value in figures["tarry"].medians().items():
-        share = f"{shares[name]:.2f}" if name in shares and not name.startswith("load") else ""
+        share = f"{shares[name]:.2f}" if name in shares and ":" not in name else ""
         made.add_row(name, f"{value:,.2f}", f"{figures['bare'].medians().get(name, 0):,.2f}", share)
     for column in made.columns[1:]:
         column.justify = "right"
@@ -222,7 +228,7 @@ def main(asked: Sequence[str] | None = None) -> None:
         large_broker() as broker,
         Run(broker.bootstrap_servers, Path(directory), Console(stderr=True)) as run,
     ):
-        bench = Bench(run, plan, arguments.profile)
+        bench = Bench(run, broker.pid, plan, arguments.profile)
         bench.run()
     console.print(table(bench.figures))
     load = say_circumstances(console, quick=arguments.quick)
