@@ -1,9 +1,11 @@
 """The composition root of `tarry api`."""
 
 import asyncio
+import gc
 import os
 import signal
 import socket
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from types import FrameType
@@ -36,10 +38,14 @@ from tarry.api.v1.intakes import Intakes
 from tarry.api.v1.sending import Sending
 from tarry.api.v1.timers import Timers
 from tarry.errors import UsageError
+from tarry.service.app import SWITCH_INTERVAL_S
 from tarry.service.http import listen
 
 CONNECTIONS = 8_192
 """The most connections at the same time, idle ones included."""
+
+GC_THRESHOLDS = (20_000, 20, 20)
+"""Thresholds that make garbage collections rare: a full one stops all requests."""
 
 ENDS_WITHIN_S = 8
 """How long requests may take to end after SIGTERM."""
@@ -119,6 +125,11 @@ def run(parts: Parts) -> None:
     """
     api = parts.settings.api
     app = make_app(parts)
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*GC_THRESHOLDS)
+    # Threads of the client library bring delivery reports and results: they must not wait long for the event loop.
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
     config = uvicorn.Config(
         app,
         http=BoundedProtocol,
