@@ -3,7 +3,8 @@
 import json
 from http import HTTPStatus
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from hypothesis import given
@@ -19,18 +20,23 @@ from tarry.api.looking.health import problems_of
 from tarry.api.looking.letters import Letters
 from tarry.api.looking.message import parsed_place, rounded
 from tarry.api.looking.models import DeadHour
+from tarry.api.looking.owners import partition_rows
 from tarry.api.looking.paging import First, Wanted, position_of
-from tarry.api.looking.reading import IntakeLook
-from tarry.api.looking.recent import Fired, Recent
-from tarry.api.looking.rows import dead_page, due_rows, message_row
+from tarry.api.looking.published import KEPT_MS, STALE_MS, Follower, Lately, Published, is_stale
+from tarry.api.looking.reading import IntakeLook, PartitionLook
+from tarry.api.looking.rows import dead_page, due_rows, message_row, target_rows
 from tarry.api.looking.search import sought
 from tarry.api.looking.shown import Sight, shown
 from tarry.api.looking.trouble import groups_among
 from tarry.api.problems import ProblemError
 from tarry.core.progress.source import INTAKE, PARKED, Source
+from tarry.core.request.figures import DeliveredFigures, Figures, ParkedFigures, ProcessFigures
+from tarry.core.request.intake_policy import IntakePolicy
 from tarry.core.request.pause import Pause
+from tarry.core.request.status import Status
 from tarry.handle import Handle
 from tarry.kafka.backlog_index import DueRange
+from tarry.kafka.group import Owner
 from tarry.kafka.inspector import ParkedMessages, Waiting
 
 if TYPE_CHECKING:
@@ -246,30 +252,87 @@ def test_a_letter_for_another_target_is_not_seen() -> None:
 # -- figures -----------------------------------------------------------------------------------------------------------
 
 
-def test_rates_and_lateness_of_the_last_minute() -> None:
-    recent = Recent()
-    recent.take(Fired("orders", NOW_MS, NOW_MS + late) for late in range(100))
-    recent.take([Fired("mail", NOW_MS - 600_000, NOW_MS - 120_000)])
-    figures = recent.figures("orders", NOW_MS + 1_000)
-    assert figures.per_s == pytest.approx(100 / 60)
-    assert figures.p50_ms is not None
-    assert 49 <= figures.p50_ms <= 66
-    assert figures.worst_ms == 99
-    assert recent.figures("mail", NOW_MS).per_s == 0
-    recent.forget(NOW_MS + 3_600_000)
-    assert recent.figures("orders", NOW_MS).per_s == 0
+def record(status: Status | None) -> "Message":
+    value = None if status is None else status.value()
+    return cast("Message", SimpleNamespace(key=lambda: b"k", value=lambda: value))
 
 
-def test_results_that_stand_for_others_count_for_them() -> None:
-    recent = Recent()
-    recent.take([Fired("orders", NOW_MS, NOW_MS)], 12.0)
-    assert recent.figures("orders", NOW_MS).per_s == pytest.approx(12 / 60)
+def published(*statuses: Status | None, now_ms: int = NOW_MS, partitions: int = 2) -> Published:
+    follower = Follower("in", pytest.fail)
+    for status in statuses:
+        follower.take(record(status))
+    return follower.published(partitions, now_ms)
 
 
-def test_only_the_last_targets_are_kept() -> None:
-    recent = Recent()
-    recent.take(Fired(f"t{number}", NOW_MS, NOW_MS) for number in range(150))
-    assert len(recent.targets) == len(recent.last_ms) == 100
+def status_of(partition: int, owner: str, at_ms: int, *targets: DeliveredFigures, **process: Any) -> Status:
+    of_process = ProcessFigures(**{"host": f"host of {owner}", "period_ms": 5_000, "targets": targets, **process})
+    parked = (ParkedFigures("mail", 3, at_ms - 7_000),)
+    figures = Figures(at_ms, held=4, waiting=7, bytes=900, parked=parked, obeyed=2, process=of_process)
+    return Status(partition, IntakePolicy("in"), owner, NOW_MS - 100_000, figures)
+
+
+def test_rates_and_lateness_are_those_that_the_owners_published() -> None:
+    orders = [DeliveredFigures("orders", 60, 3, 9, 20), DeliveredFigures("orders", 120, 5, 8, 30)]
+    late = DeliveredFigures("mail", 6, 1, 2, 4_000)
+    found = published(
+        status_of(0, "a", NOW_MS - 120_000, late),
+        status_of(0, "a", NOW_MS - 6_000, orders[0]),
+        status_of(1, "a", NOW_MS - 6_000, orders[0]),  # the same period, in the record of another partition
+        None,
+        status_of(1, "b", NOW_MS, orders[1]),
+    )
+    assert found.as_of_ms == NOW_MS
+    assert found.lately("orders") == Lately(3.0, 5, 9, 30)
+    assert found.lately("mail") == Lately(), "more than a minute ago"
+    assert (found.targets, found.last_ms("mail"), found.last_ms("none")) == (["mail", "orders"], NOW_MS - 120_000, None)
+    points = found.series()
+    assert sum(rate * 5 for _, rate, _ in points["orders"]) == pytest.approx(180)
+    assert max(worst for *_, worst in points["mail"]) == 4_000
+    assert [at for at, *_ in points["mail"]] == list(range(points["mail"][0][0], NOW_MS, 5_000))
+    assert published(now_ms=NOW_MS) == Published()
+    assert Published().series() == {}
+
+
+def test_deliveries_are_forgotten_after_ten_minutes_and_the_owners_are_not() -> None:
+    found = published(status_of(0, "a", NOW_MS, DeliveredFigures("orders", 1, 1, 1, 1)), now_ms=NOW_MS + KEPT_MS)
+    assert (found.periods, found.targets, found.lately("orders")) == ((), [], Lately())
+    assert found.as_of_ms == NOW_MS
+    assert is_stale(found.as_of_ms, NOW_MS + STALE_MS + 1)
+    assert not is_stale(found.as_of_ms, NOW_MS + STALE_MS)
+
+
+def test_the_clock_of_a_machine_is_known_while_its_figures_are_young() -> None:
+    found = published(
+        status_of(0, "a", NOW_MS, clock_skew_ms=2_500),
+        status_of(1, "b", NOW_MS - STALE_MS - 1, clock_skew_ms=-90_000),
+    )
+    assert [(one.host, one.ahead_ms, one.is_wrong) for one in found.clocks(NOW_MS)] == [("host of a", 2_500, True)]
+
+
+def test_a_partition_says_how_its_owner_does_and_how_old_that_is() -> None:
+    found = published(
+        status_of(0, "a", NOW_MS - STALE_MS - 1, resident_bytes=5_000, takeovers=3),
+        status_of(1, "b", NOW_MS, standby=("in/0",)),
+    )
+    looks = [PartitionLook(("in", number), 0, 0, 0, 0, 0, None, is_known=True, is_released=False) for number in (0, 1)]
+    owners = [Owner("client", frozenset({("in", 0), ("in", 1)}))]
+    old, young = partition_rows(IntakeLook(looks), owners, found, {}, NOW_MS)
+    assert (old.figures_are_stale, young.figures_are_stale) == (True, False)
+    assert (old.owner, old.held, old.memory_bytes, old.process_bytes, old.process_takeovers) == ("a", 4, 900, 5_000, 3)
+    assert (old.kept_by, young.kept_by, old.obeyed) == (["b"], [], 2)
+
+
+def test_what_is_parked_counts_whether_it_is_in_memory_or_in_the_parked_log() -> None:
+    found = published(status_of(0, "a", NOW_MS), status_of(1, "a", NOW_MS))
+    in_log = [ParkedMessages(("in", 0), "mail", 2, NOW_MS - 9_000), ParkedMessages(("in", 0), "more", 8, NOW_MS)]
+    look = IntakeLook(parked=in_log)
+    pause = Pause("mail", paused=True, reason="r", who="w", at_ms=NOW_MS)
+    rows = target_rows("in", look, found, Letters("in.dead"), [pause], Sight(ANYBODY), NOW_MS)
+    assert [(one.target, one.parked, one.parked_since) for one in rows] == [
+        ("mail", 6, NOW_MS - 9_000),
+        ("more", 8, NOW_MS),
+    ]
+    assert rows[0].paused_by == "w"
 
 
 # -- search, groups, formats -------------------------------------------------------------------------------------------

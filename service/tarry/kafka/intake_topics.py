@@ -41,6 +41,10 @@ _KEPT = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-
 UNCLEAN, IN_SYNC = "unclean.leader.election.enable", "min.insync.replicas"
 """The settings that keep what is acknowledged when brokers fail."""
 
+_SMALL = {"segment.bytes": str(1 << 20), "segment.ms": "3600000", "min.cleanable.dirty.ratio": "0.1"}
+"""The settings of a compacted topic that is written to for ever, and read from its start: the last segment, which is
+not compacted, stays small."""
+
 _CHECKED_SETTINGS = ("cleanup.policy", "retention.ms", "retention.bytes", "message.timestamp.type")
 
 
@@ -193,7 +197,7 @@ def status_topic(intake: str, replication: int) -> Topic:
     The brokers stamp its records, so that a process that writes to it learns their time (`tarry.kafka.broker_time`).
     """
     config = {"cleanup.policy": "compact", "message.timestamp.type": "LogAppendTime"}
-    return Topic(intake + STATUS, 1, replication, config, protection(replication))
+    return Topic(intake + STATUS, 1, replication, config, {**protection(replication), **_SMALL})
 
 
 def control_topic(intake: str, replication: int) -> Topic:

@@ -16,6 +16,7 @@ from tarry.api.looking.letters import letter_of
 from tarry.api.looking.message import Content
 from tarry.api.looking.models import Messages, Problem
 from tarry.api.looking.paging import MOST_MS, Wanted
+from tarry.api.looking.published import Published, is_stale
 from tarry.api.looking.rows import letter_row
 from tarry.api.looking.search import Sought, sought
 from tarry.api.looking.shown import MOST_IN_A_LIST, Sight, shown
@@ -53,7 +54,7 @@ async def overview(page: ThePage, due_from: Text = "", due_until: Text = "") -> 
     from_ms, until_ms = _time("due_from", due_from), _time("due_until", due_until)
     health, intakes = await answers.health(), await answers.intakes()
     pending = await answers.pending(intake, from_ms, until_ms)
-    targets = (await answers.targets(intake)).targets
+    targets, published = (await answers.targets(intake)).targets, (await page.lookout.published(intake)).value
     row = next(one for one in intakes.intakes if one.intake == intake)
 
     def zoomed(first: int, last: int) -> str:
@@ -82,10 +83,18 @@ async def overview(page: ThePage, due_from: Text = "", due_until: Text = "") -> 
         targets=[one for one in targets if one.last_delivery is not None],
         per_s=per_s,
         worst=max((one.worst_ms for one in targets if one.worst_ms is not None), default=None),
+        p99=max((one.p99_ms for one in targets if one.p99_ms is not None), default=None),
+        **_age(published, page.now_ms),
         backlog=backlog,
         clocks=(await page.lookout.clocks()).value,
         problem_link=_problem_link,
     )
+
+
+def _age(published: Published, now_ms: int) -> dict[str, Any]:
+    """Return when the owners of an intake published figures last, and whether that is long ago."""
+    as_of_ms = published.as_of_ms
+    return {"figures_as_of": as_of_ms, "figures_are_stale": is_stale(as_of_ms, now_ms)}
 
 
 def _problem_link(problem: Problem) -> str:
@@ -98,8 +107,8 @@ def _problem_link(problem: Problem) -> str:
 async def deliveries(page: ThePage) -> Response:
     """The data of the live charts."""
     sight = Sight(page.looker)
-    seen = await page.lookout.recent(page.intake)
-    found = {target: points for target, points in seen.value.series(page.now_ms).items() if sight.sees(target)}
+    seen = await page.lookout.published(page.intake)
+    found = {target: points for target, points in seen.value.series().items() if sight.sees(target)}
     busiest = sorted(found, key=lambda target: -sum(rate for _, rate, _ in found[target]))[:6]
     first = next(iter(found.values()), [])
     return JSONResponse(
@@ -355,6 +364,7 @@ async def targets(page: ThePage) -> Response:
         away=found.away,
         intake=page.intake,
         rows=found.targets,
+        **_age((await page.lookout.published(page.intake)).value, page.now_ms),
         acts={
             "pause": page.has("PUT", "/v1/targets/{topic}/pause"),
             "resume": page.has("PUT", "/v1/targets/{topic}/resume"),

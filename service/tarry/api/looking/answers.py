@@ -56,7 +56,11 @@ class Answers:
     async def health(self) -> Health:
         """Return whether all is well."""
         seen = await self._lookout.health(self.sight.sees)
-        return Health(as_of=seen.as_of_ms, away=seen.away, is_well=not seen.value, problems=seen.value)
+        figures = [(await self._lookout.published(topic)).value.as_of_ms for topic in self._topics(None)]
+        as_of = None if None in figures else min(one for one in figures if one is not None)
+        return Health(
+            as_of=seen.as_of_ms, away=seen.away, is_well=not seen.value, problems=seen.value, figures_as_of=as_of
+        )
 
     async def intakes(self) -> Intakes:
         """Return all configured intakes."""
@@ -84,13 +88,13 @@ class Answers:
         """Return the targets of all intakes, or of one."""
         found, as_of, away = [], self._clock.now_ms(), None
         for topic in self._topics(intake):
-            look, recent = await self._lookout.look(topic), await self._lookout.recent(topic)
+            look, published = await self._lookout.look(topic), await self._lookout.published(topic)
             letters = await self._lookout.letters(topic)
             pauses = await self._lookout.pauses(topic)
             found += target_rows(
-                topic, look.value, recent.value, letters.value, pauses.value, self.sight, self._clock.now_ms()
+                topic, look.value, published.value, letters.value, pauses.value, self.sight, self._clock.now_ms()
             )
-            as_of, away = min(as_of, look.as_of_ms), away or look.away or recent.away or pauses.away
+            as_of, away = min(as_of, look.as_of_ms), away or look.away or published.away or pauses.away
         return Targets(as_of=as_of, away=away, targets=found)
 
     async def pending(self, intake: str | None, from_ms: int | None = None, until_ms: int | None = None) -> Pending:

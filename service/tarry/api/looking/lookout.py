@@ -1,6 +1,6 @@
 """The lookout: answers what viewers ask, reads Kafka for that on threads, and shares answers for a moment.
 
-Memory is bounded: of each intake it keeps one look, some minutes of deliveries by target, and what is known of its last
+Memory is bounded: of each intake it keeps one look, some minutes of owners' figures, and what is known of its last
 dead letters. Pages of messages are not kept.
 """
 
@@ -19,25 +19,23 @@ from tarry.api.looking.models import PartitionRow, Problem
 from tarry.api.looking.owners import partition_rows
 from tarry.api.looking.paging import SEARCH_MS, Page, Wanted, read_page
 from tarry.api.looking.plans import Plans, read_plans
+from tarry.api.looking.published import Follower, Published
 from tarry.api.looking.reading import IntakeLook, look_at
-from tarry.api.looking.recent import Follower, Recent
 from tarry.api.looking.shared import Seen, Shared
 from tarry.api.looking.trouble import GroupLook, look_at_groups
 from tarry.api.parts import Parts, parts_of
 from tarry.config import Intake
 from tarry.core.request.pause import Pause
-from tarry.core.request.status import Status
 from tarry.errors import UsageError
 from tarry.handle import Handle
-from tarry.kafka.broker_time import RECENT_MS, ComparedClock, clocks_of
+from tarry.kafka.broker_time import ComparedClock
 from tarry.kafka.control import decided_in
 from tarry.kafka.control_log import control_log_of
 from tarry.kafka.errors import group_errors
 from tarry.kafka.group import Owner, owners_of
 from tarry.kafka.inspector import ANSWER_WITHIN_S, Inspector
 from tarry.kafka.standing import Standings
-from tarry.kafka.status import statuses_of
-from tarry.kafka.topics import DEAD, STATUS, TopicAdmin
+from tarry.kafka.topics import DEAD
 from tarry.kafka.types import Place
 from tarry.kafka.whereabouts import Spot
 from tarry.service.app import geometry_of
@@ -65,7 +63,8 @@ class Lookout:
         self._parts = parts
         self._clock = parts.clock
         self._shared = Shared(parts.clock)
-        self._followers = {one.topic: Follower(one.topic) for one in parts.settings.intakes}
+        warn = lambda text: parts.on_event("status_not_read", reason=text)  # noqa: E731
+        self._followers = {one.topic: Follower(one.topic, warn) for one in parts.settings.intakes}
         self._letters = {one.topic: Letters(one.topic + DEAD) for one in parts.settings.intakes}
         self._locks = {one.topic: threading.Lock() for one in parts.settings.intakes}
 
@@ -112,19 +111,13 @@ class Lookout:
 
     async def clocks(self) -> Seen[list[ComparedClock]]:
         """Return the clocks of the services' machines."""
-        cluster, clock, topics = self._parts.cluster, self._clock, [one.topic for one in self.intakes]
-
-        def read(inspector: Inspector) -> list[ComparedClock]:
-            found: dict[str, ComparedClock] = {}
-            there = inspector.offsets.existing([(topic + STATUS, 0) for topic in topics])
-            for topic in [topic for topic in topics if (topic + STATUS, 0) in there]:
-                for one in clocks_of(cluster, topic, inspector.offsets, clock):
-                    if one.host not in found or found[one.host].at_ms < one.at_ms:
-                        found[one.host] = one
-            oldest_ms = clock.now_ms() - RECENT_MS
-            return [one for one in sorted(found.values()) if one.at_ms > oldest_ms]
-
-        return await self._ask("clocks", SLOW_MS, read)
+        seen = [await self.published(one.topic) for one in self.intakes]
+        found: dict[str, ComparedClock] = {}
+        for one in (clock for each in seen for clock in each.value.clocks(self._clock.now_ms())):
+            if one.host not in found or found[one.host].at_ms < one.at_ms:
+                found[one.host] = one
+        away = next((one.away for one in seen if one.away), None)
+        return Seen(sorted(found.values()), min(one.as_of_ms for one in seen), away)
 
     # -- intakes -------------------------------------------------------------------------------------------------------
 
@@ -139,16 +132,16 @@ class Lookout:
 
         return await self._ask(("intake", topic), FRESH_MS, read)
 
-    async def statuses(self, topic: str) -> Seen[dict[int, Status]]:
+    async def published(self, topic: str) -> Seen[Published]:
         """Return what the owners of an intake's partitions published."""
-        cluster, clock = self._parts.cluster, self._clock
+        follower, lock, clock = self._followers[topic], self._locks[topic], self._clock
 
-        def read(inspector: Inspector) -> dict[int, Status]:
-            topics = TopicAdmin(inspector.admin)
-            warn = lambda text: self._parts.on_event("status_not_read", reason=text)  # noqa: E731
-            return statuses_of(topic, cluster, topics, inspector.offsets, clock, warn)
+        def read(inspector: Inspector) -> Published:
+            with lock:
+                there = inspector.offsets.existing([(topic, 0)])
+                return follower.look(inspector, inspector.partitions(topic) if there else 0, clock.now_ms())
 
-        return await self._ask(("statuses", topic), CALM_MS, read)
+        return await self._ask(("published", topic), FRESH_MS, read)
 
     async def pauses(self, topic: str) -> Seen[list[Pause]]:
         """Return the pauses of an intake's targets that hold now."""
@@ -170,13 +163,13 @@ class Lookout:
         look = await self.look(topic)
         if look.value is None:
             return Seen([], look.as_of_ms, look.away)
-        owners, statuses = await self.owners(), await self.statuses(topic)
+        owners, published, now_ms = await self.owners(), await self.published(topic), self._clock.now_ms()
         _, members = owners.value
-        rows = partition_rows(look.value, members, statuses.value, {})
+        rows = partition_rows(look.value, members, published.value, {}, now_ms)
         if idle := [row.partition for row in rows if row.state != "served"]:
             refusals = await self._refusals(topic, idle)
-            rows = partition_rows(look.value, members, statuses.value, refusals.value)
-        return Seen(rows, look.as_of_ms, look.away or owners.away or statuses.away)
+            rows = partition_rows(look.value, members, published.value, refusals.value, now_ms)
+        return Seen(rows, look.as_of_ms, look.away or owners.away or published.away)
 
     async def _refusals(self, topic: str, partitions: list[int]) -> Seen[dict[Place, str]]:
         settings, cluster, clock = self._parts.settings, self._parts.cluster, self._clock
@@ -216,18 +209,6 @@ class Lookout:
         return Seen(found, min(seen.as_of_ms for seen in of_intakes), away)
 
     # -- deliveries, dead letters, retries, schedules ------------------------------------------------------------------
-
-    async def recent(self, topic: str) -> Seen[Recent]:
-        """Return the deliveries of the last minutes."""
-        follower, lock, clock = self._followers[topic], self._locks[topic], self._clock
-
-        def read(inspector: Inspector) -> Recent:
-            with lock:
-                there = inspector.offsets.existing([(topic, 0)])
-                partitions = inspector.partitions(topic) if there else 0
-                return follower.look(inspector, partitions, clock.now_ms()) if partitions else follower.recent
-
-        return await self._ask(("recent", topic), FRESH_MS, read)
 
     async def letters(self, topic: str) -> Seen[Letters]:
         """Return the dead letters of an intake."""

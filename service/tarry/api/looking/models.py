@@ -47,10 +47,17 @@ class Problem(BaseModel):
 
 
 class Health(Answer):
-    """Whether all is well."""
+    """Whether all is well.
+
+    Attributes:
+        is_well: whether there is no problem.
+        problems: what is not well.
+        figures_as_of: when the owners of the intake that says least published their figures last; null: one never did.
+    """
 
     is_well: bool
     problems: list[Problem]
+    figures_as_of: Instant | None = None
 
 
 class IntakeRow(BaseModel):
@@ -115,6 +122,15 @@ class PartitionRow(BaseModel):
         names: under how many names messages wait.
         late_since: since when a message has been due that was not delivered.
         refusal: why no process can take it over.
+        figures_as_of: when its owner has published the figures below; null: never.
+        figures_are_stale: whether that is so long ago that the owner may be gone.
+        held: how many of its messages are in memory.
+        memory_bytes: how much memory they take.
+        process_bytes: the memory that the owner's process occupies.
+        process_takeovers: how many partitions that process has taken over since its start.
+        clock_skew_ms: the clock of its machine less the brokers'.
+        obeyed: the offset of the log of pauses below which it obeys.
+        kept_by: processes that keep its state, because the group may give it back to them.
     """
 
     intake: str
@@ -131,6 +147,15 @@ class PartitionRow(BaseModel):
     names: int = 0
     late_since: Instant | None = None
     refusal: str | None = None
+    figures_as_of: Instant | None = None
+    figures_are_stale: bool = False
+    held: int | None = None
+    memory_bytes: int | None = None
+    process_bytes: int | None = None
+    process_takeovers: int | None = None
+    clock_skew_ms: int | None = None
+    obeyed: int | None = None
+    kept_by: list[str] = Field(default_factory=list)
 
 
 class Partitions(Answer):
@@ -147,12 +172,14 @@ class TargetRow(BaseModel):
     Attributes:
         intake: the intake.
         target: the topic.
-        delivered_per_s: messages a second, over the last minute.
-        p50_ms: of the last minute's deliveries, half were at most this late.
-        p99_ms: of the last minute's deliveries, 99 of 100 were at most this late.
-        worst_ms: the latest one of the last minute.
-        last_delivery: the last known one.
-        parked: how many messages wait because it is away.
+        figures_as_of: when the owners published the figures of deliveries last; null: never.
+        figures_are_stale: whether that is so long ago that they may be gone.
+        delivered_per_s: messages a second, over the minute before.
+        p50_ms: of that minute's deliveries, half were at most this late.
+        p99_ms: of that minute's deliveries, 99 of 100 were at most this late.
+        worst_ms: the latest one of that minute.
+        last_delivery: the last known one, to within the seconds of a period.
+        parked: how many messages are due and wait because it is away or paused: in memory, and in the parked log.
         parked_since: since when.
         dead: how many of its dead letters were not sent again.
         paused_since: since when deliveries to it are paused.
@@ -163,6 +190,8 @@ class TargetRow(BaseModel):
 
     intake: str
     target: str
+    figures_as_of: Instant | None = None
+    figures_are_stale: bool = False
     delivered_per_s: float = 0.0
     p50_ms: int | None = None
     p99_ms: int | None = None

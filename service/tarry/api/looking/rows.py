@@ -22,8 +22,8 @@ from tarry.api.looking.models import (
 )
 from tarry.api.looking.owners import not_served
 from tarry.api.looking.plans import Plan
+from tarry.api.looking.published import Published, is_stale
 from tarry.api.looking.reading import IntakeLook
-from tarry.api.looking.recent import Recent
 from tarry.api.looking.shown import Shown, Sight
 from tarry.api.looking.trouble import GroupLook
 from tarry.config import Intake
@@ -61,7 +61,7 @@ def intake_row(intake: Intake, look: IntakeLook | None, rows: Sequence[Partition
 def target_rows(
     intake: str,
     look: IntakeLook | None,
-    recent: Recent,
+    published: Published,
     letters: Letters,
     pauses: Sequence[Pause],
     sight: Sight,
@@ -74,22 +74,29 @@ def target_rows(
         parked[one.target] += one.messages
         if one.since_ms is not None:
             since[one.target] = min(one.since_ms, since.get(one.target, one.since_ms))
+    held: Counter[str] = Counter()
+    for each in published.parked():
+        held[each.target] += each.messages
+        since[each.target] = min(each.since_ms, since.get(each.target, each.since_ms))
+    parked |= held  # the larger ones: what is in memory is not in the parked log yet
     dead = Counter(one.target for one in letters.seen(sight.sees) if one.target and not one.is_sent_again)
     rows = []
     paused = {one.target: one for one in pauses}
-    for target in sorted({*recent.targets, *parked, *dead, *paused}):
+    for target in sorted({*published.targets, *parked, *dead, *paused}):
         if not sight.sees(target):
             continue
-        figures, pause = recent.figures(target, now_ms), paused.get(target)
+        lately, pause = published.lately(target), paused.get(target)
         rows.append(
             TargetRow(
                 intake=intake,
                 target=target,
-                delivered_per_s=figures.per_s,
-                p50_ms=figures.p50_ms,
-                p99_ms=figures.p99_ms,
-                worst_ms=figures.worst_ms,
-                last_delivery=recent.last_ms.get(target),
+                figures_as_of=published.as_of_ms,
+                figures_are_stale=is_stale(published.as_of_ms, now_ms),
+                delivered_per_s=lately.per_s,
+                p50_ms=lately.p50_ms,
+                p99_ms=lately.p99_ms,
+                worst_ms=lately.worst_ms,
+                last_delivery=published.last_ms(target),
                 parked=parked[target],
                 parked_since=since.get(target),
                 dead=dead[target],

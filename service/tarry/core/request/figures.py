@@ -65,17 +65,19 @@ class ProcessFigures:
     """The figures of the process that owns the partition; they are in the records of all its partitions.
 
     Attributes:
+        host: the name of its machine.
         resident_bytes: the memory that it occupies; 0 if the system does not tell.
         held_bytes: the memory of the messages that it holds.
         delivered: how many messages it has delivered since its start.
         period_ms: how long the last period was.
-        targets: what it delivered in that period.
+        targets: what it delivered of the partition's intake in that period.
         clock_skew_ms: its clock less the brokers' clock; None if unknown.
         takeovers: how many partitions it has taken over since its start.
         quarantined: partitions of all intakes that wait for an operator, as `topic/partition`.
         standby: partitions whose state it keeps, because the group may give them back.
     """
 
+    host: str = ""
     resident_bytes: int = 0
     held_bytes: int = 0
     delivered: int = 0
@@ -131,6 +133,7 @@ def read_figures(found: object) -> Figures | None:
             paused=tuple(PausedFigures(one["target"], one["since_ms"], one["until_ms"]) for one in found["paused"]),
             obeyed=_whole(found["obeyed"]),
             process=ProcessFigures(
+                host=str(process.get("host", "")),  # an earlier service did not write it
                 resident_bytes=int(process["resident_bytes"]),
                 held_bytes=int(process["held_bytes"]),
                 delivered=int(process["delivered"]),

@@ -1,7 +1,9 @@
 """Gathering the figures of a process and its partitions, from what the loop knows anyway."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from platform import node
 from resource import getpagesize
 from typing import Final
 
@@ -50,12 +52,13 @@ class Gathering:
         """Return the figures of our partitions; a period of deliveries ends."""
         now_ms, monotonic_ms = self._clock.now_ms(), self._clock.monotonic_ms()
         skew_ms = self._clock.skew_ms
+        delivered = self._deliveries.period()
         process = ProcessFigures(
+            host=node(),
             resident_bytes=_resident_bytes(),
             held_bytes=sum(state.memory_bytes for state in view.states.values()),
             delivered=self._deliveries.total,
             period_ms=monotonic_ms - self._since_ms,
-            targets=self._deliveries.period(),
             clock_skew_ms=None if skew_ms is None else round(skew_ms),
             takeovers=self._takeovers,
             quarantined=tuple(f"{topic}/{number}" for topic, number in sorted(view.aside.quarantined)),
@@ -76,7 +79,7 @@ class Gathering:
                 parked=self._parked(place, state),
                 paused=paused.get(place[0], ()),
                 obeyed=None if state.obeyed is None else state.obeyed.offset,
-                process=process,
+                process=replace(process, targets=delivered.get(place[0], ())),
             )
         return figures
 
