@@ -11,13 +11,14 @@ from typing import Any, Final
 import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import Browser, ViewportSize, expect
 
 from tarry.api.access.principal import ANYBODY, Principal, parsed_grants
 from tarry.client import DelayedMessage, DelayedProducer, OutcomeReader, Receipt, RepeatedMessage
 from tarry.testing.pytest_plugin import fresh_name
+from tests.support.api import Api, ApiConfig, make_token
 from tests.support.brokers import wait_until
-from tests.support.browser import PHONE, opened
+from tests.support.browser import DESKTOP, PHONE, opened
 from tests.support.console import api_process, get, get_json, served_to, without_cluster
 from tests.support.processes import Serve, ServeConfig
 
@@ -505,3 +506,30 @@ def test_an_operation_that_does_not_exist_is_a_page_that_says_so(scene: Scene, b
     with opened(browser) as watched:
         watched.page.goto(f"{scene.url}/operations/00000000-0000-4000-8000-000000000000")
         expect(watched.page.locator("h1")).to_have_text("There is nothing here")
+
+
+@pytest.mark.parametrize(("theme", "size"), [("light", DESKTOP), ("dark", DESKTOP), ("light", PHONE)])
+def test_whoever_comes_logs_in_by_a_token_and_goes_on_to_the_page(
+    scene: Scene, browser: Browser, tmp_path: Path, theme: str, size: ViewportSize
+) -> None:
+    tokens, keys = tmp_path / "tokens.json", tmp_path / "keys"
+    token = make_token(tokens, "ann", "look")
+    keys.write_text("k" * 40, encoding="ascii")
+    settings = {"port": 0, "tokens": str(tokens), "session_keys": str(keys), "environment": "staging"}
+    config = ApiConfig(scene.config.bootstrap, scene.config.intake, 2, scene.config.group, api=settings)
+    with Api(config, tmp_path) as api, opened(browser, theme=theme, size=size) as watched:
+        page = watched.page
+        page.goto(f"{api.url}/partitions")
+        expect(page.locator("h1")).to_have_text("Log in")
+        expect(page.locator(".env")).to_have_text("staging")
+        assert watched.axe() == []
+        assert page.evaluate("document.documentElement.scrollWidth") <= size["width"]
+        page.fill("#token", "tarry_wrong")
+        page.click("button")
+        expect(page.get_by_role("alert")).to_contain_text("not valid")
+        assert watched.axe() == []
+        assert len(watched.troubles) == 1, "the browser says that the answer was 401"
+        page.fill("#token", token)
+        page.click("button")
+        expect(page.locator("h1")).to_have_text("Partitions")
+        assert page.url == f"{api.url}/partitions"

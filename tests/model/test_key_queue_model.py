@@ -90,9 +90,9 @@ class OrderedRetry(RuleBasedStateMachine):
     def act(self, decision: object, key: bytes, offset: int, result: str, wait_ms: int) -> None:
         match decision:
             case HandleNow(ticket) if result == "failed":
-                self.send(self.key_queues.again(key, offset, ticket, self.now_ms + wait_ms), key, offset)
+                self.send(self.key_queues.again(key, offset, ticket, self.now_ms + wait_ms, self.now_ms), key, offset)
             case HandleNow(ticket) if result == "stop":
-                self.open.buried.append((key, offset, self.key_queues.stop(key, offset, ticket)))
+                self.open.buried.append((key, offset, self.key_queues.stop(key, offset, ticket, self.now_ms)))
             case HandleNow(ticket):  # dead letters take their turn as well
                 self.key_queues.done(key, ticket)
                 self.open.settled.append((key, offset))

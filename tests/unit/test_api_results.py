@@ -13,9 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tarry.api import health
-from tarry.api.access import login
 from tarry.api.access.principal import ANYBODY
-from tarry.api.console import pages
+from tarry.api.console import login, pages
 from tarry.api.results import Event, Listeners, Stream
 from tarry.api.v1 import batch, events, lists, messages, targets, timers, waiting
 from tarry.api.v1.events import Wish

@@ -17,13 +17,12 @@ from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from tarry import __version__
 from tarry.api import health, problems
-from tarry.api.access import login
 from tarry.api.access.authentication import Authentication
 from tarry.api.access.gate import Gate
 from tarry.api.access.protection import Protection
 from tarry.api.access.rates import Rates
 from tarry.api.access.request_log import RequestLog
-from tarry.api.console import pages
+from tarry.api.console import login, pages
 from tarry.api.looking import lookout
 from tarry.api.operations.board import Board
 from tarry.api.operations.bulk import Bulk

@@ -210,6 +210,26 @@ def test_an_offset_counts_as_soon_as_its_message_is_settled_and_not_before() -> 
 def test_the_state_of_a_key_survives() -> None:
     trouble = Trouble(17, 2, 5, NOW_MS, NOW_MS - 1, stopped=True)
     assert decode_trouble(encode(trouble)) == trouble
+    assert decode_trouble(encode(trouble)[:-1] + b',"of_a_later_version":1}') == trouble
+    assert decode_trouble(b'{"v":1,"episode":17,"head":2,"tail":5,"due_ms":9,"head_due_ms":8}').since_ms == 0
+
+
+def test_the_state_of_a_key_counts_the_attempts_of_its_head_since_the_first_failure() -> None:
+    queues = KeyQueues(100)
+    first = queues.again(b"k", 17, None, NOW_MS + 1_000, NOW_MS).ticket
+    queues.read(b"k", NOW_MS + 1)
+    queues.again(b"k", 17, first, NOW_MS + 3_000, NOW_MS + 1_000)
+    found = queues.of(b"k")
+    assert found is not None
+    assert (found.attempts, found.since_ms) == (2, NOW_MS)
+    queues.done(b"k", first)
+    found = queues.of(b"k")
+    assert found is not None
+    assert (found.head, found.attempts, found.since_ms) == (2, 0, NOW_MS), "the next message has not failed"
+    queues.stop(b"k", 18, Ticket(17, 2), NOW_MS + 9_000)
+    found = queues.of(b"k")
+    assert found is not None
+    assert (found.attempts, found.since_ms, found.stopped) == (1, NOW_MS, True)
 
 
 @pytest.mark.parametrize("value", [b"", b"[]", b'{"v":2}', b'{"v":1,"episode":1}', b'{"v":1,"no":1}'])
@@ -226,7 +246,8 @@ def test_a_key_queue_longer_than_allowed_is_reported() -> None:
     assert consumer.partition.is_full(following, 2)
     assert not consumer.partition.is_full(following, 3)
     assert not consumer.partition.is_full(following._replace(key=b"other"), 2)
-    assert consumer.partition.key_queues.of(b"k") == Trouble(17, 1, 2, NOW_MS + 1_000, NOW_MS + 1_000)
+    expected = Trouble(17, 1, 2, NOW_MS + 1_000, NOW_MS + 1_000, attempts=1, since_ms=NOW_MS)
+    assert consumer.partition.key_queues.of(b"k") == expected
     assert Ticket(17, 2) == (17, 2)
 
 

@@ -136,6 +136,13 @@ class Page:
             return ""
 
 
+def rendered_alone(template: str, parts: Parts, status: int, **fields: Any) -> HTMLResponse:
+    """Return a page without the frame, for whoever has not logged in: it asks Kafka nothing."""
+    api = parts.settings.api
+    context = {"base": api.prefix, "environment": api.environment, "colour": api.colour, **fields}
+    return HTMLResponse(_JINJA.get_template(template).render(context), status)
+
+
 def _requests_of(request: Request) -> set[tuple[str, str]]:
     """Return the methods and paths that the server has."""
     paths: dict[str, dict[str, Any]] = request.app.openapi()["paths"]

@@ -383,6 +383,8 @@ class RetryKey(BaseModel):
         behind: how many messages of the key wait behind the head.
         number: which message of the key queue has its turn.
         due: when the head comes back.
+        attempts: how often the head has failed.
+        since: since when the key is in trouble; null: the consumer did not say.
         is_stopped: whether the messages of the key go to the dead letters.
     """
 
@@ -392,6 +394,8 @@ class RetryKey(BaseModel):
     behind: int
     number: int
     due: Instant
+    attempts: int = 0
+    since: Instant | None = None
     is_stopped: bool
 
 

@@ -231,6 +231,8 @@ def retry_group(look: GroupLook, sight: Sight) -> RetryGroup:
             behind=one.behind,
             number=one.trouble.head,
             due=one.trouble.head_due_ms,
+            attempts=one.trouble.attempts,
+            since=one.trouble.since_ms or None,
             is_stopped=one.trouble.stopped,
         )
         for one in look.keys

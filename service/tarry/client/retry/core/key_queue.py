@@ -19,6 +19,7 @@ order.
 Cost: each time a head fails, every message after it makes one more hop through the intake.
 """
 
+import dataclasses
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
@@ -49,6 +50,8 @@ class Trouble:
         head_due_ms: an upper bound of the head's due time; unlike `due_ms` it does not grow when messages after the
             head are sent again.
         stopped: whether the messages of the key go to the dead letters, without being handled.
+        attempts: how often the head has failed; of a stopped key, the message that stopped it. For people.
+        since_ms: when the first failed message failed first, epoch milliseconds; 0: not known. For people.
     """
 
     episode: int
@@ -57,6 +60,8 @@ class Trouble:
     due_ms: int
     head_due_ms: int
     stopped: bool = False
+    attempts: int = 0
+    since_ms: int = 0
 
 
 class HandleNow(NamedTuple):
@@ -164,9 +169,13 @@ class KeyQueues:
             return
         trouble = self._troubles[key]
         is_last = ticket.number >= trouble.tail
-        self._set(key, None if is_last else replace(trouble, head=ticket.number + 1, head_due_ms=trouble.due_ms))
+        self._set(key, None if is_last else self._next(trouble, ticket))
 
-    def again(self, key: bytes, offset: int, ticket: Ticket | None, due_ms: int) -> SendOff:
+    @staticmethod
+    def _next(trouble: Trouble, ticket: Ticket) -> Trouble:
+        return replace(trouble, head=ticket.number + 1, head_due_ms=trouble.due_ms, attempts=0)
+
+    def again(self, key: bytes, offset: int, ticket: Ticket | None, due_ms: int, now_ms: int) -> SendOff:
         """Note that a message failed and will be retried.
 
         Args:
@@ -174,22 +183,24 @@ class KeyQueues:
             offset: its offset in the topic; used only without a ticket.
             ticket: its ticket; None: its key was healthy.
             due_ms: the due time of the next attempt.
+            now_ms: the current time.
         """
         if ticket is None:
-            self._set(key, Trouble(offset, 1, 1, due_ms, due_ms))
+            self._set(key, Trouble(offset, 1, 1, due_ms, due_ms, attempts=1, since_ms=now_ms))
             return SendOff(Ticket(offset, 1), due_ms)
         trouble = self._troubles[key]
         due_ms = max(due_ms, trouble.due_ms)
-        self._set(key, replace(trouble, due_ms=due_ms, head_due_ms=due_ms))
+        self._set(key, replace(trouble, due_ms=due_ms, head_due_ms=due_ms, attempts=trouble.attempts + 1))
         return SendOff(ticket, due_ms)
 
-    def stop(self, key: bytes, offset: int, ticket: Ticket | None) -> Ticket:
+    def stop(self, key: bytes, offset: int, ticket: Ticket | None, now_ms: int) -> Ticket:
         """Note that a message failed permanently and that its key stops; return the message's ticket."""
         if ticket is None:
             ticket = Ticket(offset, 1)
-            self._set(key, Trouble(offset, 2, 1, 0, 0, stopped=True))
+            self._set(key, Trouble(offset, 2, 1, 0, 0, stopped=True, attempts=1, since_ms=now_ms))
         else:
-            self._set(key, replace(self._troubles[key], head=ticket.number + 1, stopped=True))
+            trouble = self._troubles[key]
+            self._set(key, replace(trouble, head=ticket.number + 1, stopped=True, attempts=trouble.attempts + 1))
         return ticket
 
     def overdue(self, before_ms: int) -> Iterable[tuple[bytes, Trouble]]:
@@ -225,6 +236,9 @@ class KeyQueues:
             self._troubles[key] = trouble
 
 
+_FIELDS = frozenset(field.name for field in dataclasses.fields(Trouble))
+
+
 def encode(trouble: Trouble) -> bytes:
     """Return the value of the state record."""
     fields = {"v": 1, **asdict(trouble)}
@@ -232,7 +246,7 @@ def encode(trouble: Trouble) -> bytes:
 
 
 def decode_trouble(value: bytes) -> Trouble:
-    """Read a value of `encode`.
+    """Read a value of `encode`; fields that a later version may add are ignored.
 
     Raises:
         ValueError: it has another form or an unknown version.
@@ -241,7 +255,7 @@ def decode_trouble(value: bytes) -> Trouble:
     if not isinstance(fields, dict) or fields.pop("v", None) != 1:
         raise ValueError(_unreadable(value))
     try:
-        return Trouble(**fields)
+        return Trouble(**{name: found for name, found in fields.items() if name in _FIELDS})
     except TypeError as error:
         raise ValueError(_unreadable(value)) from error
 

@@ -243,7 +243,7 @@ class RetryPartition:
         if decision.delay_ms is not None:
             due_ms = now_ms + decision.delay_ms
             if key is not None:
-                sent = self.key_queues.again(key, message.offset, ticket, due_ms)
+                sent = self.key_queues.again(key, message.offset, ticket, due_ms, now_ms)
             else:
                 self._advance_head(message)  # it may be in a key queue of a time when the consumer kept the order
                 sent = SendOff(Ticket(message.offset, ALONE), due_ms)
@@ -251,7 +251,7 @@ class RetryPartition:
             self._settle()
             return None
         if decision.stops_key and key is not None:
-            journey = journey._replace(ticket=self.key_queues.stop(key, message.offset, ticket))
+            journey = journey._replace(ticket=self.key_queues.stop(key, message.offset, ticket, now_ms))
         else:
             self._advance_head(message)
         self._give_up(message, journey, decision.gave_up or GaveUp.FINAL)

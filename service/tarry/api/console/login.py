@@ -12,6 +12,7 @@ from tarry.api.access.gate import Gate, cookie_name, cookie_of, gate_of, set_coo
 from tarry.api.access.oidc import Attempt
 from tarry.api.access.principal import Principal, parsed_grants
 from tarry.api.access.sessions import LONGEST_MS
+from tarry.api.console.rendering import rendered_alone
 from tarry.api.parts import Parts, given, parts_of
 from tarry.api.problems import ProblemError
 
@@ -119,22 +120,14 @@ def _own_path(path: str | None) -> str:
 
 
 def _page(gate: Gate, parts: Parts, next_: str, fault: str = "", status: HTTPStatus = HTTPStatus.OK) -> HTMLResponse:
-    """Return the page with the form. It has no script and no style of its own, so the console's rules hold."""
-    prefix, to = parts.settings.api.prefix, escape(next_, quote=True)
-    said = f'<p role="alert">{escape(fault)}</p>' if fault else ""
-    form = (
-        f'<form method="post" action="{prefix}/login"><input type="hidden" name="next" value="{to}">'
-        '<p><label for="token">Token</label> '
-        '<input id="token" name="token" type="password" autocomplete="current-password" required autofocus>'
-        '<p><button type="submit">Log in</button></form>'
-        if gate.takes_tokens
-        else ""
-    )
-    issuer = f'<p><a href="{prefix}/oidc/login?next={to}">Log in at the issuer</a>' if gate.issuer is not None else ""
-    anybody = f'<p>Nobody needs to log in here. <a href="{prefix}/">Go on</a>' if gate.is_open else ""
-    return HTMLResponse(
-        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1"><title>Log in · tarry</title></head>'
-        f"<body><main><h1>tarry</h1>{said}{form}{issuer}{anybody}</main></body></html>",
+    """Return the page with the form."""
+    return rendered_alone(
+        "login.html",
+        parts,
         status,
+        next=next_,
+        fault=fault,
+        takes_tokens=gate.takes_tokens,
+        has_issuer=gate.issuer is not None,
+        is_open=gate.is_open,
     )
