@@ -97,6 +97,8 @@ bench: $(READY) compiled ## run all benchmarks; each compares two figures of the
 	$(BIN)/python -m benches.bench_relay --compiled
 	$(BIN)/python -m benches.bench_overflow
 	$(BIN)/python -m benches.bench_poison
+	$(BIN)/python -m benches.bench_api
+	$(BIN)/python -m benches.bench_console --waiting 1000000
 	$(BIN)/python -m benches.bench_pipeline_schedule
 	$(BIN)/python -m benches.bench_pipeline_apply
 	$(BIN)/python -m benches.bench_pipeline_audit

@@ -641,12 +641,14 @@ def _ranges(
     closed_ms = backlog.checkpoint.closed_ms[stretch.level - 1] + width_ms
     has_closed = isinstance(only, Bucket) or only.from_ms < closed_ms
 
+    left_out, below = -1, 0
+    if without is not None and without.source.level == stretch.level:
+        left_out, below = without.source.bucket, without.below[backlog.place[1]]
+
     def wanted(run: IndexRun) -> bool:
         if not run.records:
             return has_closed
-        source = Source(stretch.level, run.bucket)
-        is_left_out = without is not None and source == without.source and run.end <= without.below[backlog.place[1]]
-        return is_meant(run.bucket) and not is_left_out
+        return is_meant(run.bucket) and (run.bucket != left_out or run.end > below)
 
     return ranges_of(stretch, states[backlog.place], wanted)
 

@@ -174,14 +174,17 @@ def costs_of(backlogs: Sequence[Backlog], states: States) -> Costs:
         for stretch in backlog.stretches():
             assert backlog.checkpoint is not None  # noqa: S101 - it has levels
             width_ms = backlog.checkpoint.geometry.width_of(stretch.level)
-            known, last = indexed(stretch, states[backlog.place]), dict[int, int]()
+            known, last, costs = indexed(stretch, states[backlog.place]), dict[int, int](), dict[int, int]()
             others += max(stretch.end - known.end - stretch.is_settled, 0)
             for number, first, end, records in known.runs:
-                if not records:
-                    others += end - first
-                elif (number + 1) * width_ms > stretch.from_ms:
+                if records:
                     over = first - last.get(number, first - JUMP)
-                    bucket = DueRange(stretch.level, number * width_ms, (number + 1) * width_ms)
-                    found[bucket] = found.get(bucket, 0) + end - first + (over if over <= READ_OVER else JUMP)
+                    costs[number] = costs.get(number, 0) + end - first + (over if over <= READ_OVER else JUMP)
                     last[number] = end
+                else:
+                    others += end - first
+            for number, cost in costs.items():
+                if (number + 1) * width_ms > stretch.from_ms:
+                    bucket = DueRange(stretch.level, number * width_ms, (number + 1) * width_ms)
+                    found[bucket] = found.get(bucket, 0) + cost
     return Costs(found, others)

@@ -29,7 +29,7 @@ from tarry.service.app import policy_at
 PACE: Final = 100
 """After so many records of a crowd it is looked at the time."""
 
-SEARCH_MS: Final = 700
+SEARCH_MS: Final = 500
 """How long a page reads on, unless it is told otherwise."""
 
 MOST_MS: Final = 10_000
