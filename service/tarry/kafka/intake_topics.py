@@ -224,7 +224,7 @@ def operations_topic(intake: str, replication: int) -> Topic:
     An operation is the last records of its keys, so it is compacted; an act has a key of its own, so it is also deleted
     in time.
     """
-    kept = {"retention.ms": str(OPERATIONS_RETENTION_MS), **protection(replication)}
+    kept = {"retention.ms": str(OPERATIONS_RETENTION_MS), **protection(replication), **_SMALL}
     return Topic(intake + OPERATIONS, 1, replication, {"cleanup.policy": "compact,delete"}, kept)
 
 
