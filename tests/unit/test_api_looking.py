@@ -20,6 +20,7 @@ from tarry.api.looking.health import problems_of
 from tarry.api.looking.letters import Letters
 from tarry.api.looking.message import parsed_place, rounded
 from tarry.api.looking.models import DeadHour
+from tarry.api.looking.outcomes import outcomes_among
 from tarry.api.looking.owners import partition_rows
 from tarry.api.looking.paging import First, Wanted, position_of
 from tarry.api.looking.published import KEPT_MS, STALE_MS, Follower, Lately, Published, is_stale
@@ -333,6 +334,28 @@ def test_what_is_parked_counts_whether_it_is_in_memory_or_in_the_parked_log() ->
         ("more", 8, NOW_MS),
     ]
     assert rows[0].paused_by == "w"
+
+
+def test_a_schedule_has_the_last_outcomes_of_its_occurrences() -> None:
+    def result(number: int, outcome: str = "fired", schedule: str = ID) -> bytes:
+        fields = {"outcome": outcome, "schedule": schedule, "occurrence": number, "due_ms": number, "at_ms": number + 1}
+        return json.dumps(fields).encode()
+
+    values = [(0, result(number)) for number in range(1, 5)]
+    values += [
+        (0, b"no result"),
+        (0, b"{}"),
+        (0, result(9, schedule="another")),
+        (1, result(8)),
+        (0, result(5, "dead")),
+    ]
+    found = outcomes_among([*values, (0, None)], {(0, ID)})
+    assert [(one.outcome, one.occurrence, one.at_ms) for one in found[0, ID]] == [
+        ("dead", 5, 6),
+        ("fired", 4, 5),
+        ("fired", 3, 4),
+    ]
+    assert found.keys() == {(0, ID)}
 
 
 # -- search, groups, formats -------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""What owners publish of themselves, in the lists: rates and lateness, memory, take-overs, what is parked."""
+"""What has happened of late, in the lists: what owners publish of themselves, and the last outcomes of schedules."""
 
 from collections.abc import Callable
 from typing import Any
@@ -71,3 +71,21 @@ def test_what_waits_for_a_paused_target_is_counted_while_it_is_in_memory(
     http.put(f"/v1/targets/{target}/resume", json={"wait": "20s", "reason": "r"})
     wait_until(lambda: row_of(http, target).get("last_delivery") is not None, "it is delivered", 30)
     assert row_of(http, target)["parked"] == 0
+
+
+def test_a_schedule_has_its_last_outcomes(
+    http: httpx.Client, service: LiveService, unique_name: Callable[[str], str]
+) -> None:
+    timer, target = {"key": "k", "name": unique_name("poll")}, service.make_topic(unique_name("polls"))
+    begun = http.post("/v1/messages", json={"target": target, "every": "1s", **timer})
+    assert begun.status_code == 202, begun.text
+
+    def last() -> list[dict[str, Any]]:
+        found = rows(http, "/v1/schedules", "schedules")
+        return next((one["last"] for one in found if one["target"] == target), [])
+
+    wait_until(lambda: len(last()) == 3, "three are delivered", 60)
+    found = last()
+    assert {one["outcome"] for one in found} == {"fired"}
+    assert [one["occurrence"] for one in found] == sorted((one["occurrence"] for one in found), reverse=True)
+    assert http.delete("/v1/timers", params=timer).status_code == 200

@@ -429,6 +429,22 @@ class Retries(Answer):
     groups: list[RetryGroup]
 
 
+class OutcomeRow(BaseModel):
+    """The outcome of an occurrence of a schedule.
+
+    Attributes:
+        outcome: as in its result.
+        due: when it was due.
+        at: when it was decided.
+        occurrence: its number.
+    """
+
+    outcome: str
+    due: Instant
+    at: Instant
+    occurrence: int
+
+
 class ScheduleRow(BaseModel):
     """A schedule.
 
@@ -441,6 +457,8 @@ class ScheduleRow(BaseModel):
         state: of that occurrence.
         next: when it is due.
         then: the times after it.
+        last: the outcomes of the last occurrences, the newest first, as far as they are among the last 2,000 results of
+            the partition.
         every: the rule, if it is an interval.
         cron: the rule, if it is a cron rule.
         zone: the zone of the cron rule.
@@ -459,6 +477,7 @@ class ScheduleRow(BaseModel):
     state: Literal["waiting", "overdue", "parked"]
     next: Instant
     then: list[Instant]
+    last: list[OutcomeRow] = Field(default_factory=list)
     every: str | None = None
     cron: str | None = None
     zone: str | None = None

@@ -3,6 +3,7 @@
 from itertools import chain
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from tarry.api.looking.outcomes import LastOutcome, last_outcomes
 from tarry.clock import Clock
 from tarry.config import Config
 from tarry.core.expiry import NEVER_MS
@@ -37,6 +38,7 @@ class Plan(NamedTuple):
         state: whether it waits, is overdue, or parked.
         rule: `every`, `cron` and `zone`.
         until_ms: when it ends; None: never.
+        last: the outcomes of its last occurrences, the newest first.
     """
 
     found: Waiting
@@ -45,6 +47,7 @@ class Plan(NamedTuple):
     state: str
     rule: dict[str, str | None]
     until_ms: int | None
+    last: tuple[LastOutcome, ...] = ()
 
     @property
     def name(self) -> bytes | None:
@@ -97,7 +100,11 @@ def read_plans(inspector: Inspector, settings: Config, clock: Clock, intake: str
         if clock.monotonic_ms() > end_ms or len(newest) >= MOST:
             is_whole = False
             break
-    plans = [_plan(*one, now_ms, settings.wheel.tick_ms) for one in newest.values()]
+    last = last_outcomes(inspector, intake, {(place[1], schedule.decode()) for place, schedule in newest})
+    plans = [
+        _plan(*one, now_ms, settings.wheel.tick_ms)._replace(last=last.get((place[1], schedule.decode()), ()))
+        for (place, schedule), one in newest.items()
+    ]
     return Plans(sorted(plans, key=lambda one: (one.found.due_ms or 0, one.found.sequence)), searched, is_whole)
 
 

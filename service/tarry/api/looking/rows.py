@@ -263,6 +263,10 @@ def schedule_row(plan: Plan, sight: Sight) -> ScheduleRow:
             "state": plan.state,
             "next": due_ms,
             "then": list(plan.then_ms),
+            "last": [
+                {"outcome": one.outcome, "due": one.due_ms, "at": one.at_ms, "occurrence": one.occurrence}
+                for one in plan.last
+            ],
             **plan.rule,
             "until": plan.until_ms,
             "target": found.target,
