@@ -229,6 +229,7 @@ HERE = {"Host": "127.0.0.1:8090", "Content-Type": "application/json", "Content-L
         ({"Origin": "http://127.0.0.1:9999"}, 403),
         ({"Origin": "http://evil.example"}, 403),
         ({"Origin": "null"}, 403),
+        ({"Origin": "http://["}, 403),
         ({"Sec-Fetch-Site": "cross-site"}, 403),
         ({"Sec-Fetch-Site": "same-site"}, 403),
         ({"Sec-Fetch-Site": "same-origin"}, 200),

@@ -150,8 +150,7 @@ def _check_origin(headers: Headers, scheme: str) -> None:
     origin = headers.get("origin")
     is_own = site is None or site in _OWN_SITE
     if origin is not None:
-        found = urlsplit(origin)
-        is_own = is_own and found.scheme == scheme and found.netloc.lower() == headers.get("host", "").lower()
+        is_own = is_own and origin.lower() == f"{scheme}://{headers.get('host', '')}".lower()
     if not is_own:
         raise ProblemError(HTTPStatus.FORBIDDEN, "a page of another site may not ask for this", Code.CROSS_SITE)
 
