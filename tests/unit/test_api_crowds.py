@@ -6,6 +6,7 @@ Whatever happens between two pages, a listing that comes to its end has each mes
 import random
 from collections import Counter
 from http import HTTPStatus
+from typing import Any
 
 import pytest
 
@@ -117,6 +118,29 @@ def test_a_listing_of_a_crowd_expires_when_its_bucket_is_closed() -> None:
     with pytest.raises(ProblemError, match="were moved") as refused:
         page_of(scene, page.next.text(), 5)
     assert refused.value.status == HTTPStatus.GONE
+
+
+@pytest.mark.parametrize(
+    ("change", "status"),
+    [
+        ({"level": 99}, HTTPStatus.GONE),
+        ({"level": 2**70}, HTTPStatus.GONE),
+        ({"offset": 2**63}, HTTPStatus.BAD_REQUEST),
+        ({"below": [2**63, 0]}, HTTPStatus.BAD_REQUEST),
+    ],
+)
+def test_a_cursor_of_a_crowd_that_cannot_be_is_refused(change: dict[str, Any], status: HTTPStatus) -> None:
+    scene = InspectedIntake()
+    for number in range(60):
+        scene.send(20_000 + number * 10, number % 2)
+    scene.serve(1_000)
+    page = page_of(scene, None, 5, Wanted(from_ms=scene.clock.now_ms() + 18_500))
+    assert page.next is not None
+    assert page.next.crowd is not None
+    forged = page.next._replace(crowd=page.next.crowd._replace(**change))
+    with pytest.raises(ProblemError) as refused:
+        page_of(scene, forged.text(), 5)
+    assert refused.value.status == status
 
 
 def test_what_is_filed_again_is_not_listed_twice() -> None:

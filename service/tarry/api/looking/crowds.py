@@ -103,7 +103,10 @@ def _moved() -> ProblemError:
 
 def _is_open(backlog: Backlog, level: int, from_ms: int) -> bool:
     """Whether a bucket is open; nothing waits in the levels of a partition that nobody has served."""
-    return backlog.checkpoint is None or backlog.checkpoint.closed_ms[level - 1] <= from_ms
+    if backlog.checkpoint is None:
+        return True
+    closed_ms = backlog.checkpoint.closed_ms  # a cursor may be of a level that is not there (any more)
+    return level <= len(closed_ms) and closed_ms[level - 1] <= from_ms
 
 
 def _is_still(backlog: Backlog, bucket: DueRange) -> bool:

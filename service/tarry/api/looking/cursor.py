@@ -23,6 +23,7 @@ MOST_CHARACTERS: Final = 16_000
 """A URL must have room for it; compressed, the ends of some thousand partitions fit."""
 
 MOST_BYTES: Final = 200_000
+MOST_OFFSET: Final = 2**63 - 1
 _VERSION: Final = 2
 
 Position = tuple[int, int, int]
@@ -105,7 +106,10 @@ def _crowd(parts: Any, partitions: int) -> Crowd | None:
             return None
         case [int(level), int(from_ms), int(until_ms), list(below), list(log_ends), list(lows), int(at), int(offset)]:
             numbers = [*below, *log_ends, *lows]
-            are_whole = all(type(one) is int for one in numbers) and len(numbers) == 3 * partitions
+            are_whole = (
+                all(type(one) is int and one <= MOST_OFFSET for one in [*numbers, offset])
+                and len(numbers) == 3 * partitions
+            )
             if are_whole and len(below) == len(lows) == partitions and level > 0 and from_ms < until_ms and at >= 0:
                 return Crowd(level, from_ms, until_ms, below, log_ends, lows, at, offset)
     raise _unreadable()
