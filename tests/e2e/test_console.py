@@ -502,6 +502,32 @@ def test_what_waits_is_moved_or_cancelled_from_its_page(scene: Scene, browser: B
         assert watched.troubles == []
 
 
+@pytest.mark.parametrize("scripts", [True, False], ids=["scripts", "no-scripts"])
+def test_only_the_messages_that_are_ticked_are_cancelled(scene: Scene, browser: Browser, *, scripts: bool) -> None:
+    target = f"{scene.target}-ticked-{scripts}".lower()
+    with DelayedProducer(scene.config.bootstrap, scene.intake) as producer:
+        receipts = [producer.send(target, b"x", key=b"k", delay=timedelta(hours=2)) for _ in range(3)]
+    with opened(browser, scripts=scripts) as watched:
+        page = watched.page
+        page.goto(f"{scene.url}/waiting?target={target}")
+        if scripts:
+            page.get_by_label("Tick all on this page").check()
+            expect(page.locator("input[name=pick]:checked")).to_have_count(3)
+            page.get_by_label(f"Tick {receipts[0].handle.id}").uncheck()
+        else:
+            for one in receipts[1:]:
+                page.get_by_label(f"Tick {one.handle.id}").check()
+        page.get_by_role("button", name="Cancel…").click()
+        expect(page.locator("main")).to_contain_text("2 messages")
+        expect(page.locator("main")).to_contain_text(receipts[1].handle.id)
+        expect(page.locator("main")).to_contain_text(receipts[2].handle.id)
+        expect(page.locator("main")).not_to_contain_text(receipts[0].handle.id)
+        # Back leads to the list as it was filtered.
+        page.get_by_role("link", name="Back").click()
+        expect(page.locator("tbody tr")).to_have_count(3)
+        assert watched.troubles == []
+
+
 def test_an_operation_that_does_not_exist_is_a_page_that_says_so(scene: Scene, browser: Browser) -> None:
     with opened(browser) as watched:
         watched.page.goto(f"{scene.url}/operations/00000000-0000-4000-8000-000000000000")

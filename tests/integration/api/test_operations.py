@@ -194,6 +194,24 @@ def test_exactly_the_messages_of_the_dry_run_are_cancelled(place: Place) -> None
         assert again["count"] == 3
 
 
+def test_only_the_messages_of_some_handles_are_cancelled_or_moved(place: Place) -> None:
+    target = place.service.make_topic("picked")
+    seen = waiting_of(place, target, 4, timedelta(minutes=30))
+    gone = f"1.{place.service.intake}.0.1795739167737.e1ef23e5-01e5-4ee6-98d0-cf2f4ce1b205"
+    with place.client() as client:
+        found = plan(client, "/v1/pending:cancel", handles=[seen[2], seen[0], gone])
+        assert (found["count"], found["complete"], found["left_out"]) == (2, True, {"not-found": 1})
+        done = over(client, begin(client, "/v1/pending:cancel", found["token"]))
+        assert (done["done"], done["failed"]) == (2, {})
+        rows = {handle: client.get(f"/v1/messages/{handle}").json() for handle in seen}
+        assert [rows[handle].get("cancel_waits") for handle in seen] == [True, False, True, False]
+        found = plan(client, "/v1/pending:move", handles=[seen[1]], by="10m")
+        assert (found["count"], found["left_out"]) == (1, {})
+    with place.client("act elsewhere") as client:
+        found = plan(client, "/v1/pending:cancel", handles=[seen[1]])
+        assert (found["count"], found["left_out"], found["messages"]) == (0, {"not-found": 1}, [])
+
+
 def test_messages_are_moved_and_schedules_are_left_out(place: Place) -> None:
     target = place.service.make_topic("moved")
     seen = waiting_of(place, target, 5)
@@ -342,6 +360,9 @@ def test_a_token_that_is_not_ones_own_or_too_old_is_refused(place: Place) -> Non
         {"code": "\ud800"},
         {"intake": "no.such"},
         {"unknown": 1},
+        {"handles": []},
+        {"handles": ["1.not.a.handle"]},
+        {"handles": ["1.tarry.delayed.0.1795739167737.e1ef23e5-01e5-4ee6-98d0-cf2f4ce1b205"], "target": "orders"},
         {"token": "x" * 100_000, "reason": "r"},
         {"token": "a.b.c", "reason": "\ud800"},
         {"token": "a.b.c", "reason": "r" * 1_001},

@@ -4,6 +4,7 @@ A form on the page of dead letters, or of what waits, asks for a dry run. Its pa
 operation, and that leads to the page of the operation, with progress and the form that stops it.
 """
 
+from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Annotated, Final, Literal
 
@@ -20,8 +21,11 @@ from tarry.api.operations.bulk import Bulk, bulk_of
 from tarry.api.operations.letters import WantedLetters
 from tarry.api.operations.models import DryRun
 from tarry.api.operations.records import LONGEST_TEXT, Act
+from tarry.api.operations.waiting import MOST_PICKED
 from tarry.api.parts import given
 from tarry.api.problems import ProblemError
+from tarry.errors import HeaderError
+from tarry.handle import Handle
 from tarry.units import parse_duration_ms, parse_instant_ms, shown
 
 SHOWN_ACTS: Final = 200
@@ -60,8 +64,10 @@ async def plan_letters(
     where += f" --where {shown(f'tarry-target={target}')}" if target else ""
     to = f" --to {topic}" if act == "redrive" else ""
     given = {"code": code or None, "target": "" if without_target else target or None}
-    body = {"intake": topic, **{field: text for field, text in given.items() if text is not None}}
-    return await _planned(page, found, body, f"tarry {act} {topic}.dead{to}{where} --dry-run")
+    filters = {field: text for field, text in given.items() if text is not None}
+    return await _planned(
+        page, found, {"intake": topic, **filters}, f"tarry {act} {topic}.dead{to}{where} --dry-run", filters=filters
+    )
 
 
 @router.post("/waiting/plan")
@@ -76,8 +82,9 @@ async def plan_waiting(
     key: Field = "",
     name: Field = "",
     by: Field = "",
+    pick: Annotated[list[str] | None, Form(max_length=MOST_PICKED)] = None,
 ) -> Response:
-    """What cancelling or moving would do."""
+    """What cancelling or moving would do: to the messages with the handles `pick`, else to all that fit."""
     demand(page.looker, Scope.ACT)
     topic = page.lookout.intake(intake).topic
     if name and not key:
@@ -86,30 +93,36 @@ async def plan_waiting(
         by_ms = parse_duration_ms(by) if act == "move" else 0
         from_ms = parse_instant_ms(due_from) if due_from else 0
         until_ms = parse_instant_ms(due_until) if due_until else FOREVER_MS
-    except ValueError as error:
+        handles = [Handle.parse(one) for one in pick or ()]
+    except (ValueError, HeaderError) as error:
         raise ProblemError(HTTPStatus.UNPROCESSABLE_ENTITY, str(error)) from error
     if act == "move" and by_ms < 1:
         raise ProblemError(HTTPStatus.UNPROCESSABLE_ENTITY, "Later by: at least 1ms.")
     wanted = Wanted(from_ms, until_ms, target or None, key.encode() if key else None, name.encode() if name else None)
+    if handles:
+        wanted = Wanted.of_handles(handles)
     found = await bulk.plan_waiting(page.looker, topic, Act(act), wanted, by_ms)
-    given = {"due_from": due_from, "due_until": due_until, "target": target, "key": key, "name": name, "by": by}
-    body = {"intake": topic, **{field: text for field, text in given.items() if text}}
-    cli = f"# all that is due at one time: tarry pending --intake {topic} --bucket TIME\ntarry cancel HANDLE"
-    return await _planned(page, found, body, cli)
+    given = {"due_from": due_from, "due_until": due_until, "target": target, "key": key, "name": name}
+    filters = {field: text for field, text in given.items() if text}
+    chosen = {"handles": [str(one) for one in handles]} if handles else filters
+    body = {"intake": topic, **chosen, **({"by": by} if by_ms else {})}
+    cli = f"# all that is due at one time: tarry pending --intake {topic} --bucket TIME\n"
+    cli += "\n".join(f"tarry cancel {one}" for one in handles or ["HANDLE"])
+    return await _planned(page, found, body, cli, filters=filters)
 
 
 async def _planned(
     page: Page,
     found: DryRun,
-    body: dict[str, str] | None = None,
+    body: Mapping[str, object] | None = None,
     cli: str = "",
     *,
+    filters: Mapping[str, str] | None = None,
     fault: bool = False,
     reason: str = "",
 ) -> Response:
     of = "dead" if Act(found.act).is_of_letters else "pending"
     back = "/dead" if Act(found.act).is_of_letters else "/waiting"
-    filters = {name: one for name, one in (body or {}).items() if name not in {"by", "intake"}}
     return await page.render(
         "plan.html",
         f"{found.act.capitalize()}: dry run",
@@ -121,7 +134,7 @@ async def _planned(
         body=body,
         path=f"/v1/{of}:{found.act}",
         cli=cli,
-        back_url=page.url(back, intake=found.intake, **filters),
+        back_url=page.url(back, intake=found.intake, **(filters or {})),
         here=back,
     )
 

@@ -170,7 +170,6 @@ async def waiting(
         known_targets=[one.target for one in (await answers.targets(intake)).targets],
         next_url=page.url("/waiting", intake=intake, **filters, cursor=found.next) if found.next else "",
         first_url=page.url("/waiting", intake=intake, **filters),
-        selectable=False,
         acts={
             "cancel": page.has("POST", "/v1/pending:cancel"),
             "move": page.has("POST", "/v1/pending:move"),

@@ -8,10 +8,10 @@ There is no index by target, key, or id: such a page reads on until its time, or
 Then it says how far it came. Each page gets on by at least one span, so a search that goes on ends.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from heapq import heappush, heappushpop
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Self
 
 from tarry.api.looking.crowds import MOST, Costs, Crowd, begun, costs_of
 from tarry.api.looking.cursor import BEGIN, MessageCursor, Position
@@ -21,6 +21,7 @@ from tarry.config import Config
 from tarry.core.murmur2 import partition_of
 from tarry.core.request.naming import hash_of
 from tarry.core.request.reader import RequestReader
+from tarry.handle import Handle
 from tarry.kafka.backlog import Backlog
 from tarry.kafka.backlog_index import DueRange
 from tarry.kafka.inspector import DueSpan, Inspector, Waiting
@@ -49,6 +50,7 @@ class Wanted(NamedTuple):
         key: of this key only.
         name: of this name only; needs the key.
         id: of this id, or of the schedule with this id.
+        handles: only these, of the intake that is listed; None: any.
     """
 
     from_ms: int = 0
@@ -57,11 +59,13 @@ class Wanted(NamedTuple):
     key: bytes | None = None
     name: bytes | None = None
     id: str | None = None
+    handles: frozenset[Handle] | None = None
 
-    @property
-    def is_scan(self) -> bool:
-        """Whether all messages must be read to find those that are wanted."""
-        return any(one is not None for one in (self.target, self.key, self.id))
+    @classmethod
+    def of_handles(cls, handles: Collection[Handle]) -> Self:
+        """Return what lists the messages of some handles, one or more."""
+        dues = [one.due_ms for one in handles]
+        return cls(min(dues), max(dues) + 1, handles=frozenset(handles))
 
     def holds(self, found: Waiting) -> bool:
         """Whether a message is wanted."""
@@ -74,7 +78,9 @@ class Wanted(NamedTuple):
         if self.name is not None and found.name != hash_of(self.key or b"", self.name):
             return False
         schedule = None if found.repeated is None else found.repeated.schedule.decode()
-        return self.id is None or self.id in {found.id, schedule}
+        if self.id is not None and self.id not in {found.id, schedule}:
+            return False
+        return self.handles is None or Handle(*found.place, found.due_ms or 0, found.id) in self.handles
 
 
 def _named(target: str | None, wanted: str) -> bool:

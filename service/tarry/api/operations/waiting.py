@@ -32,6 +32,9 @@ from tarry.kafka.inspector import DueSpan, Inspector, Waiting
 MOST: Final = 20_000
 """How many messages an operation is about at most; so many are held while it runs."""
 
+MOST_PICKED: Final = 500
+"""How many messages can be chosen by their handles."""
+
 AT_ONCE: Final = 200
 BYTES_AT_ONCE: Final = 4 * 2**20
 ROUNDS: Final = 3
@@ -65,7 +68,9 @@ def pick_waiting(
         BrokerError: Kafka does not answer.
     """
     pick: Pick[Waiting] = Pick(topic_id, MOST)
+    not_found = len(wanted.handles or ())
     for found in _waiting(inspector, settings, clock, intake, wanted, may, pick):
+        not_found -= 1
         if found.due_ms is None or found.kind != "message":
             pick.left_out["will-be-dead"] += 1
         elif act is Act.MOVE and found.repeated is not None:
@@ -73,6 +78,8 @@ def pick_waiting(
         elif pick.take((found.place[1], found.sequence), found, found.target):
             pick.first_ms = min(pick.first_ms or found.due_ms, found.due_ms)
             pick.last_ms = max(pick.last_ms, found.due_ms)
+    if pick.is_whole and not_found > 0:
+        pick.left_out["not-found"] = not_found
     return pick
 
 

@@ -20,16 +20,30 @@ from tarry.api.operations.bulk import Bulk, bulk_of
 from tarry.api.operations.letters import WantedLetters
 from tarry.api.operations.models import Audit, DryRun, OperationRow, Operations
 from tarry.api.operations.records import LONGEST_TEXT, Act
+from tarry.api.operations.waiting import MOST_PICKED
 from tarry.api.parts import given, parts_of
 from tarry.api.v1.answers import problems
 from tarry.api.v1.body import Base64, Duration, Name, Text, Time, Topic, check_text, key_bytes
 from tarry.api.v1.intakes import Intakes, intakes_of
+from tarry.errors import HeaderError
+from tarry.handle import Handle
 from tarry.units import parse_duration_ms, parse_instant_ms
 
 router = APIRouter(tags=["operations"])
 
 MOST_LISTED: Final = 500
 _Reason = Annotated[str, StringConstraints(min_length=1, max_length=LONGEST_TEXT), AfterValidator(check_text)]
+
+
+def _check_handle(text: str) -> str:
+    try:
+        return str(Handle.parse(text))
+    except HeaderError as error:
+        raise ValueError(str(error)) from None
+
+
+_Handle = Annotated[str, StringConstraints(max_length=512), AfterValidator(_check_handle)]
+_FILTERS: Final = frozenset({"due_from", "due_until", "target", "key", "key_base64", "name"})
 _Bulk = Annotated[Bulk, given(bulk_of)]
 _Intakes = Annotated[Intakes, given(intakes_of)]
 _Id = Annotated[str, Path(max_length=64, description="The id of the operation.")]
@@ -79,9 +93,14 @@ class OfMessages(_Bulky):
     key: Text | None = None
     key_base64: Base64 | None = None
     name: Name | None = Field(default=None, description="Needs the key.")
+    handles: Annotated[list[_Handle], Field(min_length=1, max_length=MOST_PICKED)] | None = Field(
+        default=None, description="Only these messages: in place of all other fields that choose."
+    )
 
     @model_validator(mode="after")
     def _check_filter(self) -> Self:
+        if self.handles is not None and self.model_fields_set & _FILTERS:
+            raise ValueError("give either handles, or other fields that choose")
         if self.key is not None and self.key_base64 is not None:
             raise ValueError("give either key or key_base64")
         if self.name is not None and self.key is None and self.key_base64 is None:
@@ -90,6 +109,8 @@ class OfMessages(_Bulky):
 
     def wanted(self) -> Wanted:
         """Return which messages it means."""
+        if self.handles is not None:
+            return Wanted.of_handles([Handle.parse(one) for one in self.handles])
         return Wanted(
             0 if self.due_from is None else parse_instant_ms(self.due_from),
             FOREVER_MS if self.due_until is None else parse_instant_ms(self.due_until),

@@ -152,8 +152,8 @@
     }
     button.disabled = false;
   });
+  for (const one of document.querySelectorAll("input[data-all]")) one.closest("label").hidden = false;
   document.addEventListener("change", (event) => {
-    if (event.target.matches("select[data-go]")) event.target.form.requestSubmit();
     if (event.target.matches("input[data-all]")) {
       for (const one of document.querySelectorAll("input[name=pick]")) one.checked = event.target.checked;
     }
