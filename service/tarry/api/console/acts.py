@@ -104,10 +104,11 @@ async def plan_waiting(
     found = await bulk.plan_waiting(page.looker, topic, Act(act), wanted, by_ms)
     given = {"due_from": due_from, "due_until": due_until, "target": target, "key": key, "name": name}
     filters = {field: text for field, text in given.items() if text}
-    chosen = {"handles": [str(one) for one in handles]} if handles else filters
+    texts = [str(one) for one in handles]
+    chosen = {"handles": texts} if texts else filters
     body = {"intake": topic, **chosen, **({"by": by} if by_ms else {})}
     cli = f"# all that is due at one time: tarry pending --intake {topic} --bucket TIME\n"
-    cli += "\n".join(f"tarry cancel {one}" for one in handles or ["HANDLE"])
+    cli += "\n".join(f"tarry cancel {one}" for one in texts or ["HANDLE"])
     return await _planned(page, found, body, cli, filters=filters)
 
 
