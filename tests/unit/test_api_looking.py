@@ -292,6 +292,8 @@ def test_rates_and_lateness_are_those_that_the_owners_published() -> None:
     assert [at for at, *_ in points["mail"]] == list(range(points["mail"][0][0], NOW_MS, 5_000))
     assert published(now_ms=NOW_MS) == Published()
     assert Published().series() == {}
+    young = published(status_of(0, "a", NOW_MS, DeliveredFigures("orders", 5, 1, 1, 1))).series()["orders"]
+    assert [rate for _, rate, _ in young] == [0.0] * 11 + [1.0], "a chart is a minute wide at least"
 
 
 def test_deliveries_are_forgotten_after_ten_minutes_and_the_owners_are_not() -> None:

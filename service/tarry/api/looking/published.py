@@ -122,12 +122,13 @@ class Published:
     def series(self) -> dict[str, list[tuple[int, float, int]]]:
         """Return for each target when a slot began, messages a second, and the worst lateness; also empty slots.
 
-        It ends with the last slot that is known whole.
+        It ends with the last slot that is known whole, and begins a minute before at least.
         """
         if (as_of_ms := self.as_of_ms) is None:
             return {}
         last = as_of_ms // SLOT_MS
-        first = max(last - SLOTS, min(one.from_ms for one in self.periods) // SLOT_MS) if self.periods else last
+        earliest = min((one.from_ms for one in self.periods), default=as_of_ms) // SLOT_MS
+        first = max(last - SLOTS, min(last - MINUTE_MS // SLOT_MS, earliest))
         counts: defaultdict[str, Counter[int]] = defaultdict(Counter)
         worst: defaultdict[str, Counter[int]] = defaultdict(Counter)
         for period in self.periods:
