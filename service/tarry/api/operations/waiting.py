@@ -23,6 +23,7 @@ from tarry.client.rescheduling import refuse_itself
 from tarry.client.retry.core.message import OutgoingRecord
 from tarry.clock import Clock
 from tarry.config import Config
+from tarry.core.progress.source import INTAKE
 from tarry.core.request.intake_policy import IntakePolicy
 from tarry.core.request.reader import RequestReader
 from tarry.errors import HeaderError
@@ -124,6 +125,8 @@ class WaitingSteps:
         self._clock = clock
         self._cancelled: set[int] = set()
         """Of which of the messages that were found a cancel waits, too."""
+        self._replaced: set[int] = set()
+        """Which of them a newer one of their name replaces once the service reads it."""
 
     def steps(self, handled: Bits) -> Iterator[Step]:
         """Yield what to do with the messages that are not handled yet.
@@ -147,6 +150,7 @@ class WaitingSteps:
         span = DueSpan(asked.from_ms, min(asked.until_ms, FOREVER_MS))
         found: dict[int, Waiting] = {}
         cancels: dict[tuple[int, str, int | None], int] = {}
+        names: dict[tuple[int, bytes], int] = {}
         # In the order in which messages move, so each that waits throughout is met.
         for one in chain(
             inspector.in_intake(backlogs, requests, states, to_now=True),
@@ -156,6 +160,8 @@ class WaitingSteps:
             if one.kind == "cancel":
                 named = one.place[1], one.id, one.due_ms
                 cancels[named] = max(cancels.get(named, 0), one.sequence)
+            elif one.source == INTAKE and one.name is not None:
+                names[one.place[1], one.name] = one.sequence
             number = asked.picked.number(one.place[1], one.sequence)
             if number is not None and number not in handled and one.kind == "message":
                 found[number] = one
@@ -163,6 +169,11 @@ class WaitingSteps:
             number
             for number, one in found.items()
             if one.sequence < cancels.get((one.place[1], one.id, one.due_ms), -1)
+        }
+        self._replaced = {
+            number
+            for number, one in found.items()
+            if one.name is not None and one.sequence < names.get((one.place[1], one.name), -1)
         }
         return sorted(found.items(), key=lambda pair: (pair[1].due_ms or 0, pair[0]))
 
@@ -173,6 +184,8 @@ class WaitingSteps:
                 step.leave(number, Left.CANCELLED)
             elif self._asked.act is Act.CANCEL:
                 step.do(number, [self._cancel(one)])
+            elif number in self._replaced:
+                step.leave(number, Left.NOT_WAITING)
             else:
                 self._move(step, number, one, is_last=is_last)
             if len(step) >= AT_ONCE or step.size_bytes >= BYTES_AT_ONCE:
