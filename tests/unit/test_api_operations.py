@@ -25,7 +25,7 @@ from tarry.api.operations.records import (
     read_record,
     value_of,
 )
-from tarry.api.operations.table import MOST, MOST_ACTS, Table
+from tarry.api.operations.table import MOST, MOST_ACTS, Table, Turns
 from tarry.client.retry.core.redrive import DISMISSED, REDRIVEN_OFFSET, DeadLetter, dismissed, matching_letters
 
 PLACES = st.sets(st.tuples(st.integers(0, 5), st.integers(0, MOST_OFFSET)), max_size=60)
@@ -253,6 +253,21 @@ def test_operations_of_a_track_have_their_turn_one_after_the_other() -> None:
     after = table.next_of(of_letters=True)
     assert after is not None
     assert after.asked.id == "2"
+
+
+def test_an_operation_that_cannot_go_on_holds_up_no_other_track() -> None:
+    tables, turns = [Table("a"), Table("b")], Turns()
+    for table in tables:
+        for number, act in enumerate([Act.REDRIVE, Act.CANCEL, Act.MOVE]):
+            table.take(f"{table.intake}{number}", asked(f"{table.intake}{number}", act, table.intake), 0)
+    had = []
+    for _ in range(8):
+        ready = [table.next_of(of_letters=of_letters) for table in tables for of_letters in (True, False)]
+        row = turns.next(row for row in ready if row is not None)
+        assert row is not None
+        had.append(row.asked.id)
+    assert had == ["a0", "a1", "b0", "b1"] * 2
+    assert turns.next([]) is None
 
 
 def test_an_operation_that_was_given_back_is_known_as_such() -> None:

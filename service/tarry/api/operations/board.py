@@ -15,7 +15,7 @@ from uuid import uuid4
 
 from tarry.api.operations.records import Asked, Content, Single, Stop, key_of, read_record, text_of, value_of
 from tarry.api.operations.running import Execution, NotNowError, Surroundings
-from tarry.api.operations.table import SILENT_MS, Row, Table
+from tarry.api.operations.table import SILENT_MS, Row, Table, Turns
 from tarry.api.parts import Parts
 from tarry.errors import BrokerError, FatalError, RetriableError, TarryError, UsageError
 from tarry.kafka.offsets import Offsets
@@ -60,6 +60,7 @@ class Board:
         """What was asked of this replica, or was interrupted here and goes on here."""
         self._turn: Row | None = None
         """What is executed next, or now."""
+        self._turns = Turns()
         self._unwritten = 0
         self._writer = ThreadPoolExecutor(1, "acts")
         self._around = Surroundings(
@@ -292,10 +293,11 @@ class Board:
         if self._turn is not None:
             return
         now_ms = self._clock.monotonic_ms()
-        for row in self._next():
-            if row.asked.id in self._own or row.is_released or now_ms - row.heard_ms > SILENT_MS:
-                self._turn = row
-                return
+        self._turn = self._turns.next(
+            row
+            for row in self._next()
+            if row.asked.id in self._own or row.is_released or now_ms - row.heard_ms > SILENT_MS
+        )
 
     def _next(self) -> Iterator[Row]:
         for table in self._tables.values():

@@ -4,7 +4,7 @@ It holds the last thousand operations and the last two thousand single acts, so 
 """
 
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -129,3 +129,17 @@ class Table:
     def unfinished(self) -> int:
         """How many operations are not over."""
         return sum(not row.state.is_over for row in self._rows.values())
+
+
+class Turns:
+    """Whose turn it is among the operations of several tracks: one that cannot go on holds up no other track."""
+
+    def __init__(self) -> None:
+        self._had: dict[tuple[str, bool], int] = {}
+
+    def next(self, rows: Iterable[Row]) -> Row | None:
+        """Return the operation whose track had its last turn before those of the others; None: there is none."""
+        row = min(rows, key=lambda one: self._had.get(one.track, 0), default=None)
+        if row is not None:
+            self._had[row.track] = max(self._had.values(), default=0) + 1
+        return row
