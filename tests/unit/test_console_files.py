@@ -32,3 +32,9 @@ def test_no_page_has_inline_scripts_or_styles_or_addresses_elsewhere(path: Path)
     assert not re.search(r"\sstyle=|<style|\son[a-z]+=|<script(?![^>]*\ssrc=)|javascript:", text)
     assert not re.search(r"https?://", text)
     assert "|safe" not in text.replace(" ", "")
+
+
+@pytest.mark.parametrize("path", OURS, ids=lambda path: path.name)
+def test_what_stands_in_an_address_is_encoded_whichever_it_is(path: Path) -> None:
+    # In `a or b | urlencode` only `b` is encoded: an `&` in a target would be another filter.
+    assert not re.search(r"\{\{[^(}]* or [^(}]*\| urlencode", path.read_text(encoding="utf-8"))
