@@ -112,14 +112,15 @@ class Board:
             return [(table.intake, id_, act) for table in self._tables.values() for id_, act in table.acts()]
 
     def by_id(self, id_: str) -> Row | None:
-        """Return an operation; if it is not known, read first what other replicas have written.
+        """Return an operation of any intake as it is known now."""
+        return next((row for intake in self._tables if (row := self.find(intake, id_)) is not None), None)
+
+    def by_id_anew(self, id_: str) -> Row | None:
+        """Return an operation after what other replicas have written was read.
 
         Raises:
             BrokerError: Kafka does not answer.
         """
-        for intake in self._tables:
-            if (row := self.find(intake, id_)) is not None:
-                return row
         for intake in self._tables:
             try:
                 row = self._caught_up(intake, id_)

@@ -229,13 +229,18 @@ class Bulk:
         return [row for row in self.board.rows() if intake in {None, row.asked.intake} and _sees(principal, row)]
 
     async def _row(self, principal: Principal, id_: str) -> Row:
-        row = await self._off_loop(self.board.by_id, id_)
+        row = self.board.by_id(id_) or await self._off_loop(self.board.by_id_anew, id_)
         if row is None or not _sees(principal, row):
             raise ProblemError(HTTPStatus.NOT_FOUND, "no such operation; they are kept for 90 days")
         return row
 
     async def _off_loop(self, call: Callable[..., _T], *arguments: Any) -> _T:
-        """Call something that waits for Kafka, on a thread."""
+        """Call something that waits for Kafka, on a thread.
+
+        Raises:
+            BrokerError: no broker answers now: nothing waits for one.
+        """
+        await self._parts.brokers.demand()
         try:
             return await asyncio.get_running_loop().run_in_executor(None, call, *arguments)
         except UsageError as error:
