@@ -138,9 +138,24 @@ def faults_text(faults: Iterable[tuple[Sequence[int | str], Mapping[str, Any]]])
     Args:
         faults: of each its place, and what pydantic says of it.
     """
-    texts = [f"{'.'.join(map(str, place))}: {one['msg']}" for place, one in faults]
+    texts = [f"{'.'.join(map(str, place))}: {_fault(place, one)}" for place, one in faults]
     more = f" (and {len(texts) - _SHOWN_FAULTS} more)" if len(texts) > _SHOWN_FAULTS else ""
     return "; ".join(texts[:_SHOWN_FAULTS]) + more
+
+
+def _fault(place: Sequence[int | str], one: Mapping[str, Any]) -> str:
+    """Return one fault of a field in words that say what to write instead."""
+    text = str(one["msg"])
+    match one["type"]:
+        case "value_error":
+            return text.removeprefix("Value error, ")
+        case "missing":
+            return "is needed"
+        case "extra_forbidden":
+            return "there is no such field"
+        case "string_type":
+            return "must be a string, in quotes" + ("; write JSON into it" if place[-1:] == ("value",) else "")
+    return text
 
 
 def install(app: FastAPI) -> None:

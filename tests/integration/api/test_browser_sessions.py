@@ -23,7 +23,10 @@ def test_a_session_begins_with_a_token_and_ends_with_it(service: LiveService, tm
     with Api(config, tmp_path, "one") as one, Api(config, tmp_path, "two") as two, one.client() as client:
         page = client.get("/waiting", headers={"Accept": "text/html"})
         assert (page.status_code, page.headers["location"]) == (303, "/login?next=/waiting")
-        assert "<script" not in client.get("/login").text
+        form = client.get("/login").text
+        assert "<script" not in form
+        assert 'href="/static/console.css"' in form
+        assert client.get("/static/console.css").status_code == 200
         refused = client.post("/login", data={"token": "tarry_wrong", "next": "/waiting"})
         assert (refused.status_code, refused.headers.get("set-cookie")) == (401, None)
         cross = {"Origin": "http://evil.example"}
@@ -35,6 +38,9 @@ def test_a_session_begins_with_a_token_and_ends_with_it(service: LiveService, tm
         assert {"HttpOnly", "SameSite=Strict", "Path=/"} <= set(cookie.split("; "))
         assert token not in cookie
         assert client.get("/v1/targets").status_code == 200
+        shown = client.get("/audit", headers={"Accept": "text/html"}).text
+        assert 'You are <span class="of-user">ann</span>' in shown
+        assert 'method="post" action="/logout"' in shown
         # Another replica knows the session, and what it may not do is refused.
         jar = dict(client.cookies)
         with two.client(cookies=jar) as other:
@@ -44,6 +50,18 @@ def test_a_session_begins_with_a_token_and_ends_with_it(service: LiveService, tm
             wait_until(lambda: other.get("/v1/targets").status_code == 401, "the end of the session", 10)
         assert client.post("/logout").status_code == 303
         assert not dict(client.cookies)
+
+
+def test_whoever_may_not_look_can_log_out_and_use_another_token(service: LiveService, tmp_path: Path) -> None:
+    path = tmp_path / "tokens.json"
+    token = make_token(path, "sender", "send")
+    with Api(config_beside(service, 2, tokens=str(path)), tmp_path, "one") as api, api.client() as client:
+        assert client.post("/login", data={"token": token}).status_code == 303
+        page = client.get("/", headers={"Accept": "text/html"})
+        assert page.status_code == 403
+        assert "sender has no scope look" in page.text
+        assert "log out below and use another one" in page.text
+        assert 'action="/logout"' in page.text
 
 
 def test_behind_a_proxy_with_tls_and_a_prefix_cookies_are_secure_and_links_keep_the_prefix(

@@ -12,6 +12,7 @@ from fastapi.routing import APIRoute
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
+from tarry.api.access.gate import gate_of
 from tarry.api.access.identity import demand
 from tarry.api.access.principal import Principal, Scope
 from tarry.api.console.formats import FILTERS
@@ -116,7 +117,8 @@ class Page:
             "colour": api.colour,
             "read_only": api.is_read_only,
             "cluster": await self._cluster(),
-            "who": self.principal.name if self.principal and api.tokens else "",
+            "who": self.principal.name if self.principal and not gate_of(self.request).is_open else "",
+            "in_session": getattr(getattr(self.request.state, "credential", None), "session", None) is not None,
             # What was read is not younger than this.
             "now_ms": self.parts.clock.now_ms(),
             "q": "",
@@ -161,6 +163,7 @@ _TITLES: Final = {
     HTTPStatus.FORBIDDEN: "You may not look at this",
     HTTPStatus.SERVICE_UNAVAILABLE: "Kafka does not answer",
     HTTPStatus.GONE: "This list has expired",
+    HTTPStatus.UNPROCESSABLE_ENTITY: "A field is wrong",
 }
 
 

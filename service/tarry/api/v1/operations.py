@@ -158,7 +158,7 @@ async def redrive(request: Request, body: OfLetters, asker: Asker, bulk: _Bulk, 
 
 @router.post("/dead:dismiss", response_model=None, responses=_ANSWERS, summary="Dismiss many dead letters")
 async def dismiss(request: Request, body: OfLetters, asker: Asker, bulk: _Bulk, intakes: _Intakes) -> JSONResponse:
-    """Note of dead letters that nothing follows. The letters stay until the retention of their topic."""
+    """Note of dead letters that nothing follows. The letters stay in their topic."""
     return await _letters(request, Act.DISMISS, body, asker, bulk, intakes)
 
 
