@@ -17,7 +17,7 @@ from tarry.api.access.protection import Protection
 from tarry.api.access.rates import Rates
 from tarry.api.access.request_log import printable
 from tarry.api.access.sessions import IDLE_MS, LONGEST_MS, Sessions, read_keys
-from tarry.api.access.tokens import PREFIX, KnownTokens, TokenFile
+from tarry.api.access.tokens import PREFIX, KnownTokens, TokenFile, parsed
 from tarry.api.access.watched import LOOK_EVERY_MS
 from tarry.api.metrics import ApiMetrics
 from tarry.api.problems import ProblemError
@@ -265,3 +265,8 @@ def test_forms_are_for_pages_only() -> None:
 def test_probes_may_be_asked_by_address() -> None:
     assert answered({"Host": "10.0.0.7:8090"}, path="/readyz", method="GET") == 200
     assert answered({"Host": "10.0.0.7:8090"}, path="/v1/messages/x", method="GET") == 421
+
+
+def test_a_file_of_tokens_that_is_not_there_says_what_makes_it(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"tokens\.json: there is no such file: `tarry api token create` makes it"):
+        parsed(tmp_path / "tokens.json")

@@ -178,6 +178,10 @@ def install(app: FastAPI) -> None:
         return unexpected().response()  # whoever called the application gets the error, and logs it
 
     @app.exception_handler(HTTPException)
-    async def http(_request: Request, error: HTTPException) -> JSONResponse:
-        status = HTTPStatus(error.status_code)
-        return ProblemError(status, str(error.detail), headers=error.headers).response()
+    async def http(request: Request, error: HTTPException) -> JSONResponse:
+        status, detail = HTTPStatus(error.status_code), str(error.detail)
+        if detail == HTTPStatus.NOT_FOUND.phrase:
+            detail = "there is no such path: /v1/openapi.json has all of /v1"
+        elif status is HTTPStatus.METHOD_NOT_ALLOWED:
+            detail = f"this path takes {(error.headers or {}).get('Allow', 'other methods')}, not {request.method}"
+        return ProblemError(status, detail, headers=error.headers).response()

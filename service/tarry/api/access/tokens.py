@@ -216,6 +216,8 @@ def parsed(path: Path) -> list[Token]:
     """
     try:
         found = json.loads(path.read_bytes())
+    except FileNotFoundError as error:
+        raise ConfigError(f"{path}: there is no such file: `tarry api token create` makes it (api.tokens)") from error
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}") from error
     except ValueError as error:

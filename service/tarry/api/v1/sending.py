@@ -306,7 +306,11 @@ class Sending:
                 accepted=False,
             )
         repeats = order.body.repeats_its_time and (order.idempotency_key is not None or order.body.id is not None)
-        safe = "the same request may be sent again safely" if repeats else "only a request with an id repeats safely"
+        safe = (
+            "the same request may be sent again safely"
+            if repeats
+            else "only a request with an Idempotency-Key, or an id, repeats safely"
+        )
         return ProblemError(
             HTTPStatus.SERVICE_UNAVAILABLE,
             f"Kafka has not acknowledged the message in time: it may have been accepted or not; {safe}",
