@@ -1,6 +1,6 @@
 """Makes the pictures of `docs/console.md` from a console that runs: `python -m tests.support.pictures URL`.
 
-The intake must hold some messages, a schedule and a dead letter. Look at each picture before you commit it.
+The intake must hold some messages, a schedule and a dead letter, and an operation must have been. Look at each picture before you commit it.
 """
 
 import io
@@ -24,8 +24,9 @@ SETTLED_MS: Final = 6_000
 
 def paths(url: str) -> dict[str, tuple[str, Any, ViewportSize]]:
     """The path, the theme and the window of each picture."""
-    waits = [one for one in get_json(url, "/v1/pending/messages?limit=500")["messages"] if (one["level"] or 0) >= 3]
+    waits = [one for one in get_json(url, "/v1/pending/messages?limit=500&within_ms=10000")["messages"] if (one["level"] or 0) >= 3]
     letter = get_json(url, "/v1/dead?limit=1")["letters"][0]
+    operation = get_json(url, "/v1/operations?limit=1")["operations"][0]
     message = f"/message/{waits[0]['handle']}"
     dead = f"/dead/{letter['intake']}/{letter['partition']}/{letter['offset']}"
     return {
@@ -41,6 +42,8 @@ def paths(url: str) -> dict[str, tuple[str, Any, ViewportSize]]:
         "targets": ("/targets", "light", WIDE),
         "retries": ("/retries", "light", WIDE),
         "partitions": ("/partitions", "dark", WIDE),
+        "operation": (f"/operations/{operation['id']}", "light", WIDE),
+        "audit": ("/audit", "light", WIDE),
     }
 
 
