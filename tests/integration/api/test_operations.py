@@ -399,6 +399,7 @@ def test_pauses_and_what_people_do_are_recorded_for_all_replicas(
         body = {"reason": "deploy", "intake": place.service.intake}
         assert client.put(f"/v1/targets/{target}/pause", json=body).status_code in {200, 202}
         assert client.put(f"/v1/targets/{target}/resume", json=body).status_code in {200, 202}
+        assert client.put(f"/v1/targets/{target}.none/pause", json=body).status_code == 404
         browser = {"Sec-Fetch-Site": "same-origin"}
         params = {"reason": "wrong order"}
         assert client.delete(f"/v1/messages/{by_hand}", params=params, headers=browser).status_code == 202
@@ -415,3 +416,5 @@ def test_pauses_and_what_people_do_are_recorded_for_all_replicas(
         wait_until(lambda: expected <= set(acts()), "the acts are recorded", 30)
         assert ("cancel", by_program) not in acts()
         assert secret not in other.get("/v1/audit").text
+        # What was refused, nobody did.
+        assert f"{target}.none" not in other.get("/v1/audit").text

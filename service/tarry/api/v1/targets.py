@@ -110,25 +110,17 @@ async def _decided(
     intake = intakes.named(body.intake, for_sending=False) if body.intake else intakes.only()
     wait_for_ms, clock = wait_ms(body.wait or CONFIRMED_WITHIN), parts.clock
     decided = Pause(topic, paused, body.reason, asker.name[:LONGEST_TEXT], clock.now_ms(), until_ms)
-    audit(request, asker, "pause" if paused else "resume", intake=intake, target=topic, reason=body.reason)
-    group = parts.settings.service.group
     loop = asyncio.get_running_loop()
-
-    def write() -> tuple[Control, int]:
-        control = Control(parts.cluster, group, clock)
+    control = await loop.run_in_executor(None, Control, parts.cluster, parts.settings.service.group, clock)
+    try:
         try:
             if paused:
-                control.check_target(topic)
-            return control, control.write(intake, decided)
-        except BaseException:
-            control.close()
-            raise
-
-    try:
-        control, offset = await loop.run_in_executor(None, write)
-    except UsageError as error:
-        raise ProblemError(HTTPStatus.NOT_FOUND, str(error)) from error
-    try:
+                await loop.run_in_executor(None, control.check_target, topic)
+            # Before it is written: nobody did what was refused, and what gets no answer may have been done.
+            audit(request, asker, "pause" if paused else "resume", intake=intake, target=topic, reason=body.reason)
+            offset = await loop.run_in_executor(None, control.write, intake, decided)
+        except UsageError as error:
+            raise ProblemError(HTTPStatus.NOT_FOUND, str(error)) from error
         missing = await _missing(control, intake, offset, wait_for_ms, parts)
     finally:
         await loop.run_in_executor(None, control.close)
