@@ -1,6 +1,7 @@
 """Makes the pictures of `docs/console.md` from a console that runs: `python -m tests.support.pictures URL`.
 
-The intake must hold some messages, a schedule and a dead letter, and an operation must have been. Look at each picture before you commit it.
+The intake must hold some messages, a schedule and a dead letter, and have had an operation. Look at each picture before
+you commit it.
 """
 
 import io
@@ -24,7 +25,8 @@ SETTLED_MS: Final = 6_000
 
 def paths(url: str) -> dict[str, tuple[str, Any, ViewportSize]]:
     """The path, the theme and the window of each picture."""
-    waits = [one for one in get_json(url, "/v1/pending/messages?limit=500&within_ms=10000")["messages"] if (one["level"] or 0) >= 3]
+    messages = get_json(url, "/v1/pending/messages?limit=500&within_ms=10000")["messages"]
+    waits = [one for one in messages if (one["level"] or 0) >= 3]
     letter = get_json(url, "/v1/dead?limit=1")["letters"][0]
     operation = get_json(url, "/v1/operations?limit=1")["operations"][0]
     message = f"/message/{waits[0]['handle']}"
