@@ -280,6 +280,12 @@ def test_hostile_dead_letters_and_schedules_do_nothing_either(scene: Scene, brow
         expect(page.locator(".verdict")).to_contain_text("unknown-target")
         expect(page.locator("main")).to_contain_text(HTML)
         assert watched.axe() == []
+        # From a letter to all like it, and what can be done about them.
+        page.get_by_role("link", name="All letters with this code and target").click()
+        expect(page.locator("#letters")).to_contain_text(
+            f"with code unknown-target for {scene.intake.removesuffix('.in')}.none"
+        )
+        expect(page.get_by_role("button", name="Redrive…")).to_be_enabled()
         page.goto(f"{scene.url}/schedules")
         expect(page.locator("tbody")).to_contain_text(HTML)
         expect(page.locator("tbody")).to_contain_text("08:00 in Asia/Tokyo")
