@@ -127,7 +127,8 @@ def served_to(
     app.state.parts = parts
     problems.install(app)
     lookout.install(app, parts)
-    app.state.bulk = Bulk(parts, Gate(settings.api, parts.clock, parts.on_event), Board(parts, "console"))
+    app.state.gate = Gate(settings.api, parts.clock, parts.on_event)
+    app.state.bulk = Bulk(parts, app.state.gate, Board(parts, "console"))
     app.include_router(lists.router)
     pages.install(app)
     wrapped: Any = _As(app, principal)
