@@ -192,6 +192,18 @@ def test_a_name_of_others_is_not_replaced_by_sending_elsewhere(
         assert client.get("/v1/timers", params=TIMER).json()["target"] == place.target
 
 
+@pytest.mark.parametrize("scope", ["look", "look-keys", "look-values"])
+def test_whoever_may_only_look_sends_no_cancel_even_if_nothing_waits_and_is_not_in_the_audit_log(
+    place: Place, scope: str
+) -> None:
+    timer = {"key": scope, "name": "nothing-waits"}
+    with place.client(scope) as client:
+        assert client.delete("/v1/timers", params={**timer, "wait": "20s"}).status_code == 403
+        body = {"target": place.target, "delay": "50m"}
+        assert client.put("/v1/timers", params=timer, json=body).status_code == 403
+    assert not [one for one in place.api.process.events("audit") if one["principal"] == scope]
+
+
 def test_acts_are_in_the_audit_log_and_nobodys_secrets_are_in_any_log(place: Place, waiting: dict[str, Any]) -> None:
     with place.client("act") as client:
         client.delete("/v1/timers", params={"key": "secret key", "name": "secret name"})

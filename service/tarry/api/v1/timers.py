@@ -11,8 +11,8 @@ from starlette.requests import HTTPConnection
 from starlette.responses import JSONResponse
 
 from tarry.api.access.audit import audit
-from tarry.api.access.identity import Asker
-from tarry.api.access.principal import Principal
+from tarry.api.access.identity import Asker, demand
+from tarry.api.access.principal import Principal, Scope
 from tarry.api.parts import Parts, given
 from tarry.api.problems import ProblemError
 from tarry.api.v1.acting import Acting, acting_of
@@ -108,13 +108,15 @@ class Timers:
         return found
 
     async def check(self, principal: Principal, intake: str, key: bytes, name: str) -> None:
-        """Check the rights on the message that waits under a name; if none waits, there is nothing to check.
+        """Check the rights on the message that waits under a name; if none waits, that there are rights at all.
 
         Raises:
             ProblemError: the principal may not change it.
         """
         if may_change_any(principal):
             return
+        if not (principal.has(Scope.ACT) or principal.has(Scope.SEND)):
+            raise refuse_to_change(principal)
         try:
             _, (found, _) = await self.find(intake, key, name, with_content=False)
         except ProblemError as problem:
@@ -177,6 +179,7 @@ async def put(
     """
     intake, key = timers.place(timer)
     wait = timer.wait if timer.wait is not None or body.only_if is None else DECIDED_WITHIN
+    demand(asker, Scope.SEND, body.target)
     audit(request, asker, "set-timer", intake=intake, target=body.target)
     answer = await sending.send(
         asker, Order(body, intake, key, timer.name, idempotency_key, wait_ms(wait), "timer", decides=True)
