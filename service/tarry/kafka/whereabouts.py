@@ -12,13 +12,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from tarry.core.murmur2 import partition_of
 from tarry.core.progress.checkpoint import Checkpoint
 from tarry.core.progress.source import Source
 from tarry.core.request.intake_policy import IntakePolicy
+from tarry.core.request.naming import hash_of
 from tarry.core.request.reader import RequestReader
 from tarry.core.wheel.levels import Bucket
 from tarry.handle import Handle
-from tarry.headers import Outcome
+from tarry.headers import Outcome, id_text
 from tarry.kafka.backlog import Backlog
 from tarry.kafka.backlog_index import bucket_offsets
 from tarry.kafka.inspector import Inspector, Repeated, States, Waiting
@@ -68,6 +70,10 @@ SEARCHED: Final = 20_000
 """How many offsets of a bucket are searched for a cancel of a message whose spot is known."""
 
 
+LOOKS: Final = 5
+"""How often to look for the message of a name: an occurrence may be delivered meanwhile, and the next one waits."""
+
+
 def find(inspector: Inspector, handle: Handle, policy: IntakePolicy, spot: Spot | None = None) -> Whereabouts:
     """Look for a message.
 
@@ -94,6 +100,29 @@ def find(inspector: Inspector, handle: Handle, policy: IntakePolicy, spot: Spot 
     if whereabouts.waits_in is None:
         whereabouts.result = search.best([search.results(since, None), search.results(None, since)])
     return whereabouts
+
+
+def targets_under(inspector: Inspector, intake: str, key: bytes, name: bytes, policy: IntakePolicy) -> set[str | None]:
+    """Return the targets of the message that waits under a name, and of those that the service has not read yet.
+
+    Raises:
+        UsageError: there is no such intake.
+        BrokerError: no answer.
+    """
+    [backlog] = inspector.survey(intake, partition_of(key, inspector.partitions(intake)))
+    states, named = inspector.journals([backlog]), hash_of(key, name)
+    # First the intake: what is read meanwhile is found afterwards.
+    unread = inspector.in_intake([backlog], RequestReader(policy), states, to_now=True)
+    targets = {one.target for one in unread if one.name == named and one.kind == "message"}
+    for _ in range(LOOKS):
+        place, entry, _ = inspector.named(intake, key, name)
+        if entry is None:
+            break
+        found = find(inspector, Handle(*place, entry.due_ms, id_text(entry.id).decode()), policy)
+        if found.message is not None:
+            targets.add(found.message.target)
+            break
+    return targets
 
 
 class _Search:

@@ -1,5 +1,7 @@
 """Who may do what: each endpoint with each scope, on a real service. The table is the test."""
 
+import os
+import signal
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -190,6 +192,28 @@ def test_a_name_of_others_is_not_replaced_by_sending_elsewhere(
         assert answer.status_code == 403
     with place.client("all") as client:
         assert client.get("/v1/timers", params=TIMER).json()["target"] == place.target
+
+
+def test_a_name_of_others_is_neither_replaced_nor_cancelled_before_the_service_has_read_it(place: Place) -> None:
+    timer = {"key": "unread", "name": "unread"}
+    service = place.service.process
+    pids = [service.pid, *service.workers.values()]
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        with place.client("all") as client:
+            sent = client.post("/v1/messages", json={**timer, "target": place.target, "delay": "50m"})
+            assert sent.status_code == 202, sent.text
+        with place.client("send elsewhere") as client:
+            body = {"target": f"{place.service.name}.elsewhere", "delay": "50m"}
+            replaced = client.post("/v1/messages", json={**timer, **body})
+            cancelled = client.delete("/v1/timers", params={**timer, "wait": "1s"})
+        assert (replaced.status_code, cancelled.status_code) == (403, 403), (replaced.text, cancelled.text)
+        with place.client("send") as client:
+            assert client.delete("/v1/timers", params={**timer, "wait": "1s"}).status_code == 202
+    finally:
+        for pid in reversed(pids):
+            os.kill(pid, signal.SIGCONT)
 
 
 @pytest.mark.parametrize("scope", ["look", "look-keys", "look-values"])

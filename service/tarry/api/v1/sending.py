@@ -39,9 +39,8 @@ from tarry.core.murmur2 import partition_of
 from tarry.core.request.request import Rejection, Request
 from tarry.errors import BrokerError, FatalError, HeaderError, UsageError
 from tarry.handle import Handle
-from tarry.headers import NAMESPACE, ErrorCode, Outcome, id_text
-from tarry.kafka.inspector import Inspector
-from tarry.kafka.whereabouts import Whereabouts, find
+from tarry.headers import NAMESPACE, ErrorCode, Outcome
+from tarry.kafka.whereabouts import find, targets_under
 from tarry.units import format_instant
 
 LOOKED_FOR_MS: Final = 24 * 3_600_000
@@ -194,17 +193,10 @@ class Sending:
         return mark
 
     async def _check_replaced(self, principal: Principal, intake: str, key: bytes, name: str) -> None:
-        """Check the rights on the message that waits under a name, and would be replaced."""
+        """Check the rights on what waits under a name, or will when the service has read it, and would be replaced."""
         policy = self._intakes.policy(intake)
-
-        def look(inspector: Inspector) -> Whereabouts | None:
-            (topic, partition), entry, _ = inspector.named(intake, key, name.encode())
-            if entry is None:
-                return None
-            return find(inspector, Handle(topic, partition, entry.due_ms, id_text(entry.id).decode()), policy)
-
-        found = await self._parts.look(look)
-        if found is not None and found.message is not None and not may_change(principal, found.message.target):
+        targets = await self._parts.look(lambda inspector: targets_under(inspector, intake, key, name.encode(), policy))
+        if not all(may_change(principal, target) for target in targets):
             raise refuse_to_change(principal)
 
     async def _sent_before(

@@ -27,15 +27,12 @@ from tarry.core.request.schedule_times import next_times, rule_fields
 from tarry.handle import Handle
 from tarry.headers import Outcome, id_text
 from tarry.kafka.inspector import Inspector
-from tarry.kafka.whereabouts import find
+from tarry.kafka.whereabouts import LOOKS, find, targets_under
 from tarry.units import format_instant
 
 router = APIRouter(tags=["timers"])
 
 DECIDED_WITHIN: Final = "5s"
-_LOOKS: Final = 5
-"""How often to look for the message of a name: an occurrence may be delivered meanwhile, and the next one waits."""
-
 _THEN: Final = 5
 """How many times of a schedule are shown."""
 
@@ -89,7 +86,7 @@ class Timers:
         policy = self._intakes.policy(intake)
 
         def look(inspector: Inspector) -> tuple[Handle, Found] | None:
-            for _ in range(_LOOKS):
+            for _ in range(LOOKS):
                 (topic, partition), entry, _served = inspector.named(intake, key, name.encode())
                 if entry is None:
                     return None
@@ -108,7 +105,7 @@ class Timers:
         return found
 
     async def check(self, principal: Principal, intake: str, key: bytes, name: str) -> None:
-        """Check the rights on the message that waits under a name; if none waits, that there are rights at all.
+        """Check the rights on what waits under a name, or will when the service has read it; if nothing, on anything.
 
         Raises:
             ProblemError: the principal may not change it.
@@ -117,13 +114,10 @@ class Timers:
             return
         if not (principal.has(Scope.ACT) or principal.has(Scope.SEND)):
             raise refuse_to_change(principal)
-        try:
-            _, (found, _) = await self.find(intake, key, name, with_content=False)
-        except ProblemError as problem:
-            if problem.status is HTTPStatus.NOT_FOUND:
-                return
-            raise
-        if found.message is None or not may_change(principal, found.message.target):
+        await self._intakes.known(intake)
+        policy = self._intakes.policy(intake)
+        targets = await self._parts.look(lambda inspector: targets_under(inspector, intake, key, name.encode(), policy))
+        if not all(may_change(principal, target) for target in targets):
             raise refuse_to_change(principal)
 
     async def status(self, principal: Principal, intake: str, key: bytes, name: str) -> dict[str, Any]:
