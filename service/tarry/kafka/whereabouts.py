@@ -125,6 +125,19 @@ def targets_under(inspector: Inspector, intake: str, key: bytes, name: bytes, po
     return targets
 
 
+def is_replaced(inspector: Inspector, waiting: Waiting, policy: IntakePolicy) -> bool:
+    """Return whether a newer message of its name, which the service has not read yet, takes a message's place.
+
+    Raises:
+        BrokerError: no answer.
+    """
+    if waiting.name is None:
+        return False
+    [backlog] = inspector.survey(*waiting.place)
+    unread = inspector.in_intake([backlog], RequestReader(policy), inspector.journals([backlog]), to_now=True)
+    return any(one.name == waiting.name and one.kind == "message" and one.sequence > waiting.sequence for one in unread)
+
+
 class _Search:
     """Looks for one handle.
 

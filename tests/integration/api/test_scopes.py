@@ -216,6 +216,23 @@ def test_a_name_of_others_is_neither_replaced_nor_cancelled_before_the_service_h
             os.kill(pid, signal.SIGCONT)
 
 
+def test_a_named_message_is_not_moved_over_a_newer_one_that_the_service_has_not_read(place: Place) -> None:
+    timer, body = {"key": "moved", "name": "moved"}, {"target": place.target, "delay": "50m"}
+    service = place.service.process
+    with place.client("all") as client:
+        first = client.put("/v1/timers", params=timer, json={**body, "if": "absent"}).json()
+        pids = [service.pid, *service.workers.values()]
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        try:
+            assert client.put("/v1/timers", params=timer, json=body).status_code == 202
+            moved = client.post(f"{first['status_url']}:move", json={"delay": "40m"})
+            assert moved.status_code == 409, moved.text
+        finally:
+            for pid in reversed(pids):
+                os.kill(pid, signal.SIGCONT)
+
+
 @pytest.mark.parametrize("scope", ["look", "look-keys", "look-values"])
 def test_whoever_may_only_look_sends_no_cancel_even_if_nothing_waits_and_is_not_in_the_audit_log(
     place: Place, scope: str

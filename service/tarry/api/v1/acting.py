@@ -24,6 +24,7 @@ from tarry.client.pending import MAYBE_WRITTEN
 from tarry.errors import BrokerError, FatalError, HeaderError, UsageError
 from tarry.handle import Handle
 from tarry.headers import Outcome
+from tarry.kafka.whereabouts import is_replaced
 
 if TYPE_CHECKING:
     from tarry.api.producer import ApiProducer
@@ -125,6 +126,9 @@ class Acting:
             raise ProblemError(HTTPStatus.CONFLICT, "a cancel of it waits already: to move it would send it once more")
         if content is None or waiting.kind != "message" or waiting.target is None:
             raise ProblemError(HTTPStatus.CONFLICT, "the message moves just now, or will be dead: try again")
+        policy = self._intakes.policy(intake)
+        if await self._parts.look(lambda inspector: is_replaced(inspector, waiting, policy)):
+            raise ProblemError(HTTPStatus.CONFLICT, "a newer message of its name takes its place: nothing was changed")
         message = moved_message(waiting, content, at_ms)
         await self._check_time(intake, message, at_ms)
         on_act(handle=str(handle), to_ms=at_ms)
