@@ -99,7 +99,8 @@ class Board:
     def find(self, intake: str, id_: str) -> Row | None:
         """Return an operation as it is known now."""
         with self._changed:
-            return self._tables[intake].find(id_)
+            table = self._tables.get(intake)  # None: another replica was configured for it
+            return None if table is None else table.find(id_)
 
     def rows(self) -> list[Row]:
         """Return the operations of all intakes that are known now."""

@@ -121,6 +121,11 @@ def _marks(inspector: Inspector, log: Place, start: int, end: int) -> Iterator[i
             yield -1
 
 
+def has_notes(inspector: Inspector, log: Place, start: int, end: int) -> bool:
+    """Return whether one of these records marks a letter."""
+    return start < end and any(offset >= 0 for offset in _marks(inspector, log, start, end))
+
+
 class LetterSteps:
     """The steps of an operation on dead letters. Only while nobody else writes notes to the topic.
 
@@ -151,7 +156,8 @@ class LetterSteps:
             if not left:
                 continue
             start = self._inspector.offsets.starts([log])[log]
-            end = self._inspector.offsets.ends([log], committed=True)[log]
+            # Also what an open transaction hides, such as one of a service that was killed: reading waits for its end.
+            end = self._inspector.offsets.ends([log], committed=False)[log]
             begin = max(start, left[0])
             if begin < end:
                 yield from self._of_partition(log, begin, end, left[-1] + 1, handled)

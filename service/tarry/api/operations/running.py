@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Final
 
-from tarry.api.operations.letters import LetterSteps
+from tarry.api.operations.letters import LetterSteps, has_notes
 from tarry.api.operations.picked import Bits
 from tarry.api.operations.records import LONGEST_TEXT, Act, Asked, Progress, State, key_of, value_of
 from tarry.api.operations.steps import Left, Step
@@ -24,7 +24,7 @@ from tarry.api.operations.table import Row
 from tarry.api.operations.waiting import WaitingSteps
 from tarry.client.retry.core.message import OutgoingRecord
 from tarry.client.retry.redrive import keys_are_names, redrive_id
-from tarry.client.retry.writing import deliver
+from tarry.client.retry.writing import RefusedRecord, deliver
 from tarry.clock import Clock
 from tarry.config import Config
 from tarry.errors import RetriableError, UsageError
@@ -96,6 +96,8 @@ class Execution:
         self._done = 0
         self._failed: Counter[str] = Counter()
         self._told_ms = 0
+        self._written: Progress | None = None
+        """The progress that this execution has written last."""
 
     def run(self) -> None:
         """Execute what is left of it.
@@ -119,7 +121,7 @@ class Execution:
                 group, pace = around.settings.service.group, lambda _read, _more: self._pace()
                 with closing(Inspector(around.cluster, group, around.clock, pace)) as inspector:
                     for step in self._steps(inspector):
-                        self._execute(step)
+                        self._execute(inspector, step)
                         self._pace()
                 self._leave_the_rest()
             except _StoppedError:
@@ -163,45 +165,72 @@ class Execution:
     def _warn(self, text: str) -> None:
         self._around.on_event("status_not_read", intake=self._asked.intake, reason=text)
 
-    def _execute(self, step: Step) -> None:
+    def _execute(self, inspector: Inspector, step: Step) -> None:
         """Execute a step; what Kafka refuses for good is left as it is."""
-        if self._commit(step.writes, step.left):
+        refused = self._commit(step.writes, step.left)
+        if refused is None:
             return
+        self._renew(inspector, refused)
         # One of the records is refused, and it is not always told which one: each has a transaction of its own.
         self._commit([], step.left)
         for number, records in step.writes:
             self._pace()
-            self._commit([(number, records)], [], or_leave=True)
+            refused = self._commit([(number, records)], [])
+            if refused is not None:
+                self._renew(inspector, refused)
+                self._commit([], [(number, refused.error.name().lower())])
 
     def _commit(
-        self,
-        writes: Sequence[tuple[int, Sequence[OutgoingRecord]]],
-        left: Sequence[tuple[int, str]],
-        *,
-        or_leave: bool = False,
-    ) -> bool:
-        """Write records and the progress with them in one transaction; return whether Kafka took them."""
+        self, writes: Sequence[tuple[int, Sequence[OutgoingRecord]]], left: Sequence[tuple[int, str]]
+    ) -> RefusedRecord | None:
+        """Write records and the progress with them in one transaction; or return what is refused, and leave it open.
+
+        Raises:
+            UsageError: this user may not write there, or the topic is gone.
+            RetriableError: Kafka does not take them now.
+        """
         done, failed, handled = self._done + len(writes), self._failed.copy(), self._handled.copy()
         failed.update(why for _, why in left)
         numbers = [*(number for number, _ in writes), *(number for number, _ in left)]
         handled.update(numbers)
         progress = self._progress(State.RUNNING, done, failed, handled)
+        records = chain.from_iterable(records for _, records in writes)
         self._transactor.begin()
-        refused = deliver(self._transactor, chain(chain.from_iterable(records for _, records in writes), [progress]))
+        refused = deliver(self._transactor, chain(records, [self._record(progress)]))
         if refused is None:
             self._transactor.commit()
-            self._done, self._failed = done, failed
+            self._done, self._failed, self._written = done, failed, progress
             self._handled.update(numbers)  # in place: the steps look at it
             self._told_ms = self._around.clock.monotonic_ms()
-            return True
+            return None
+        if is_refusal(refused.error) and writes and refused.error.code() not in DENIED | NO_TOPIC:
+            return refused
         self._transactor.abort()
-        # After a refused record, the client library may lose the next ones without a word.
         self._transactor.renew()
         if refused.error.code() in DENIED | NO_TOPIC:
             raise UsageError(f"could not write to {refused.topic}: {refused.error.str()}")
-        if not is_refusal(refused.error) or not writes:
-            raise RetriableError(f"could not write to {refused.topic}: {refused.error.str()}", refused.error.name())
-        return self._commit([], [(writes[0][0], refused.error.name().lower())]) if or_leave else False
+        raise _could_not(refused)
+
+    def _renew(self, inspector: Inspector, refused: RefusedRecord) -> None:
+        """Abort, and register again: after a refused record, the client library may lose the next ones without a word.
+
+        Until this is registered again, a command or another replica may do what this execution was about to do.
+
+        Raises:
+            RetriableError: one has: what is left must be found out anew.
+        """
+        asked, logs = self._asked, []
+        if asked.act.is_of_letters:
+            logs = [(asked.intake + DEAD, partition) for partition in asked.picked.partitions]
+        # With the transaction still open: if somebody else has registered by now, the abort fails.
+        before = inspector.offsets.ends(logs, committed=False) if logs else {}
+        self._transactor.abort()
+        self._transactor.renew()
+        row = self._around.caught_up(asked.intake, asked.id)
+        after = inspector.offsets.ends(logs, committed=False) if logs else {}
+        is_alone = row is not None and row.progress == self._written
+        if not is_alone or any(has_notes(inspector, log, before[log], after[log]) for log in logs):
+            raise _could_not(refused)
 
     def _leave_the_rest(self) -> None:
         """Count what was not found: messages that wait no more, and letters that Kafka has no more."""
@@ -212,13 +241,14 @@ class Execution:
 
     def _tell(self, state: State, *, replica: str | None = None, error: str = "") -> None:
         """Write how far it is, alone."""
-        record = self._progress(state, self._done, self._failed, self._handled, replica, error)
+        progress = self._progress(state, self._done, self._failed, self._handled, replica, error)
         self._transactor.begin()
-        refused = deliver(self._transactor, [record])
+        refused = deliver(self._transactor, [self._record(progress)])
         if refused is not None:
             self._transactor.abort()
-            raise RetriableError(f"could not write to {refused.topic}: {refused.error.str()}", refused.error.name())
+            raise _could_not(refused)
         self._transactor.commit()
+        self._written = progress
         self._told_ms = self._around.clock.monotonic_ms()
 
     def _progress(
@@ -229,12 +259,13 @@ class Execution:
         handled: Bits,
         replica: str | None = None,
         error: str = "",
-    ) -> OutgoingRecord:
-        around = self._around
-        who = around.replica if replica is None else replica
-        content = Progress(state, done, dict(failed), handled.text(), around.clock.now_ms(), who, error)
-        topic = self._asked.intake + OPERATIONS
-        return OutgoingRecord(topic, 0, key_of(self._asked.id, content), value_of(content), [])
+    ) -> Progress:
+        who = self._around.replica if replica is None else replica
+        return Progress(state, done, dict(failed), handled.text(), self._around.clock.now_ms(), who, error)
+
+    def _record(self, progress: Progress) -> OutgoingRecord:
+        key, value = key_of(self._asked.id, progress), value_of(progress)
+        return OutgoingRecord(self._asked.intake + OPERATIONS, 0, key, value, [])
 
     def _pace(self) -> None:
         """Look whether to go on, and let others hear of the operation from time to time.
@@ -250,3 +281,7 @@ class Execution:
             raise _StoppedError
         if around.clock.monotonic_ms() - self._told_ms > TELL_EVERY_MS:
             self._tell(State.RUNNING)
+
+
+def _could_not(refused: RefusedRecord) -> RetriableError:
+    return RetriableError(f"could not write to {refused.topic}: {refused.error.str()}", refused.error.name())

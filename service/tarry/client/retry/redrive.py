@@ -61,11 +61,12 @@ class Redrive:
         self._on_progress = on_progress
         self._admin: AdminClient = cluster.clients.admin(cluster.admin())
 
-    def look(self, conditions: Sequence[Condition]) -> list[DeadLetter]:
+    def look(self, conditions: Sequence[Condition], *, to_now: bool = False) -> list[DeadLetter]:
         """Return the dead letters that meet all conditions and are not done with; all are held in memory.
 
         Args:
             conditions: the conditions; all must hold.
+            to_now: wait until an open transaction, such as that of a service that was killed, hides no note any more.
 
         Raises:
             UsageError: the topic does not exist.
@@ -78,7 +79,7 @@ class Redrive:
         offsets = Offsets(self._admin, "tarry-redrive", self._cluster)
         reader = Reader(self._cluster, self._on_warning)
         try:
-            starts, ends = offsets.starts(places), offsets.ends(places, committed=True)
+            starts, ends = offsets.starts(places), offsets.ends(places, committed=not to_now)
             self._on_progress(0, sum(ends[place] - starts[place] for place in places))
             letters = []
             for (_, partition), record in read_to_ends(reader, starts, ends):
@@ -131,7 +132,7 @@ class Redrive:
         as_names = keys_are_names(self._cluster, self._admin, to, self._on_warning)
 
         def look() -> list[DeadLetter]:
-            letters = self.sendable(self.look(conditions), expired=expired)
+            letters = self.sendable(self.look(conditions, to_now=True), expired=expired)
             return youngest_first(letters, keys_are_names=as_names)
 
         return self._write(look, lambda letter: sent_again(letter, self._dead, to, keys_are_names=as_names))
@@ -146,7 +147,8 @@ class Redrive:
             as `run`.
         """
         return self._write(
-            lambda: self.look(conditions), lambda letter: (dismissed(self._dead, letter.partition, letter.offset),)
+            lambda: self.look(conditions, to_now=True),
+            lambda letter: (dismissed(self._dead, letter.partition, letter.offset),),
         )
 
     def _write(
