@@ -122,8 +122,8 @@ async def _planned(
     fault: bool = False,
     reason: str = "",
 ) -> Response:
-    of = "dead" if Act(found.act).is_of_letters else "pending"
-    back = "/dead" if Act(found.act).is_of_letters else "/waiting"
+    of = "dead" if found.act.is_of_letters else "pending"
+    back = "/dead" if found.act.is_of_letters else "/waiting"
     return await page.render(
         "plan.html",
         f"{found.act.capitalize()}: dry run",

@@ -7,6 +7,7 @@ nothing is kept between the two requests.
 import asyncio
 import hashlib
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from http import HTTPStatus
 from typing import Any, Final, TypeVar
@@ -113,7 +114,7 @@ class Bulk:
             content = [principal.name, _rights_of(principal), asked.fields()]
             token = self._gate.sessions.seal(_purpose(act), content)
         return DryRun(
-            act=act.value,
+            act=act,
             intake=intake,
             count=len(picked),
             complete=pick.is_whole,
@@ -154,7 +155,7 @@ class Bulk:
         """
         asked = self.read_token(principal, act, token)
         return DryRun(
-            act=act.value,
+            act=act,
             intake=asked.intake,
             count=len(asked.picked),
             complete=True,
@@ -172,10 +173,7 @@ class Bulk:
             BrokerError: Kafka does not answer: it is not known whether the operation begins.
         """
         found = self.read_token(principal, act, token)
-        asked = Asked(
-            **{name: getattr(found, name) for name in Asked.__slots__}
-            | {"who": principal.name, "reason": reason, "at_ms": self._parts.clock.now_ms()}
-        )
+        asked = replace(found, who=principal.name, reason=reason, at_ms=self._parts.clock.now_ms())
         known = self.board.find(asked.intake, asked.id)
         if known is None and self.board.unfinished(asked.intake) >= MOST_UNFINISHED:
             raise ProblemError(
@@ -270,9 +268,9 @@ def operation_row(row: Row) -> OperationRow:
     asked, progress, stop = row.asked, row.progress, row.stop
     return OperationRow(
         id=asked.id,
-        act=asked.act.value,
+        act=asked.act,
         intake=asked.intake,
-        state=row.state.value,
+        state=row.state,
         total=row.total,
         done=progress.done if progress else 0,
         failed=dict(progress.failed) if progress else {},

@@ -1,12 +1,9 @@
 """The answers about bulk acts, operations and who did what: for `/v1` and the console."""
 
-from typing import Literal
-
 from pydantic import BaseModel, Field
 
 from tarry.api.looking.models import Answer, Instant, LetterRow, MessageRow
-
-ActWord = Literal["redrive", "dismiss", "cancel", "move"]
+from tarry.api.operations.records import Act, State
 
 
 class DryRun(BaseModel):
@@ -26,7 +23,7 @@ class DryRun(BaseModel):
         token_until: until when.
     """
 
-    act: ActWord
+    act: Act
     intake: str
     count: int
     complete: bool
@@ -64,9 +61,9 @@ class OperationRow(BaseModel):
     """
 
     id: str
-    act: ActWord
+    act: Act
     intake: str
-    state: Literal["waiting", "running", "stopping", "done", "stopped", "failed"]
+    state: State
     total: int
     done: int
     failed: dict[str, int]
@@ -90,7 +87,7 @@ class OperationRow(BaseModel):
     @property
     def is_over(self) -> bool:
         """Whether nothing follows."""
-        return self.state in {"done", "stopped", "failed"}
+        return self.state.is_over
 
 
 class Operations(Answer):
