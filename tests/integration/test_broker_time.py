@@ -7,7 +7,7 @@ import pytest
 from tarry.clock import SystemClock
 from tarry.errors import UsageError
 from tarry.kafka.broker_time import BrokerTime, refuse_a_clock_that_is_ahead
-from tarry.kafka.intake_topics import make_or_check_status
+from tarry.kafka.intake_topics import make_or_check_topic, status_topic
 from tarry.kafka.settings import Cluster
 from tarry.kafka.topics import TopicAdmin
 from tests.support.brokers import wait_until
@@ -22,7 +22,7 @@ def intake(bootstrap: str, unique_name: Callable[[str], str]) -> str:
     name = unique_name("clock")
     cluster = Cluster(bootstrap)
     topics = TopicAdmin(cluster.clients.admin(cluster.admin()))
-    make_or_check_status(topics, name, 1)
+    make_or_check_topic(topics, status_topic(name, 1))
     wait_until(lambda: bool(topics.find([f"{name}.status"])), "the topic is known")
     return name
 

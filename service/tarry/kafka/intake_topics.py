@@ -205,19 +205,6 @@ def control_topic(intake: str, replication: int) -> Topic:
     return Topic(intake + CONTROL, 1, replication, {"cleanup.policy": "compact"}, protection(replication))
 
 
-def make_or_check_status(admin: TopicAdmin, intake: str, replication: int) -> list[str]:
-    """Create the status topic of an intake if it is missing; else check it.
-
-    Returns:
-        Its name, if it was created.
-
-    Raises:
-        UsageError: it differs from its required configuration, or cannot be created.
-        BrokerError: the brokers do not let us describe it, or do not answer.
-    """
-    return _make_or_check(admin, status_topic(intake, replication))
-
-
 def operations_topic(intake: str, replication: int) -> Topic:
     """Return the topic of operations and acts, which `tarry api` writes (ADR 36).
 
@@ -228,39 +215,28 @@ def operations_topic(intake: str, replication: int) -> Topic:
     return Topic(intake + OPERATIONS, 1, replication, {"cleanup.policy": "compact,delete"}, kept)
 
 
-def make_or_check_control(admin: TopicAdmin, intake: str, replication: int) -> list[str]:
-    """Create the topic of an intake's pauses if it is missing; else check it. It returns and raises the same."""
-    return _make_or_check(admin, control_topic(intake, replication))
+def make_or_check_topic(admin: TopicAdmin, topic: Topic) -> list[str]:
+    """Create a topic that stands beside an intake if it is missing; else check it.
 
+    Args:
+        admin: creates it.
+        topic: from `status_topic`, `control_topic` or `operations_topic`.
 
-def make_or_check_operations(admin: TopicAdmin, intake: str, replication: int) -> list[str]:
-    """Create the topic of operations and acts if it is missing; else check it. It returns and raises the same."""
-    return _make_or_check(admin, operations_topic(intake, replication))
+    Returns:
+        Its name, if it was created.
 
-
-def _make_or_check(admin: TopicAdmin, topic: Topic) -> list[str]:
-    checked = _compare(admin, topic)
+    Raises:
+        UsageError: it differs from its required configuration, or cannot be created.
+        BrokerError: the brokers do not let us describe it, or do not answer.
+    """
+    checked = compare_topic(admin, topic)
     if checked.faults:
         raise UsageError(checked.faults[0])
     return [] if checked.exists else admin.make([checked.topic])
 
 
-def check_status(admin: TopicAdmin, intake: str, replication: int) -> Checked:
-    """Compare the status topic of an intake with its required configuration."""
-    return _compare(admin, status_topic(intake, replication))
-
-
-def check_control(admin: TopicAdmin, intake: str, replication: int) -> Checked:
-    """Compare the topic of an intake's pauses with its required configuration."""
-    return _compare(admin, control_topic(intake, replication))
-
-
-def check_operations(admin: TopicAdmin, intake: str, replication: int) -> Checked:
-    """Compare the topic of operations and acts with its required configuration."""
-    return _compare(admin, operations_topic(intake, replication))
-
-
-def _compare(admin: TopicAdmin, topic: Topic) -> Checked:
+def compare_topic(admin: TopicAdmin, topic: Topic) -> Checked:
+    """Compare such a topic with its required configuration."""
     found = admin.find([topic.name]).get(topic.name)
     return Checked(topic, found is not None, faults(topic, found) if found else [])
 

@@ -30,10 +30,11 @@ from tarry.kafka.broker_time import refuse_a_clock_that_is_ahead
 from tarry.kafka.clients import LIBRARY, Clients
 from tarry.kafka.intake_topics import (
     DEFAULT_MAX_MESSAGE_BYTES,
+    control_topic,
     make_or_check,
-    make_or_check_control,
-    make_or_check_operations,
-    make_or_check_status,
+    make_or_check_topic,
+    operations_topic,
+    status_topic,
 )
 from tarry.kafka.patience import patiently
 from tarry.kafka.rights import Rights, check_rights, rights_on
@@ -135,13 +136,14 @@ def prepare(config: Config, *, adopt: bool, on_event: Log) -> None:
 
 def _make_beside(topics: TopicAdmin, intake: Intake, clock: SystemClock, on_event: Log) -> None:
     """Create or check the topics of status, pauses and operations. The service also runs without them."""
-    for make, unfit in (
-        (make_or_check_status, "status_topic_unfit"),
-        (make_or_check_control, "control_topic_unfit"),
-        (make_or_check_operations, "operations_topic_unfit"),
+    for topic_of, unfit in (
+        (status_topic, "status_topic_unfit"),
+        (control_topic, "control_topic_unfit"),
+        (operations_topic, "operations_topic_unfit"),
     ):
+        make = partial(make_or_check_topic, topics, topic_of(intake.topic, intake.replication))
         try:
-            patiently(partial(make, topics, intake.topic, intake.replication), clock, PATIENCE_S)
+            patiently(make, clock, PATIENCE_S)
         except TarryError as error:
             on_event(unfit, reason=str(error))
 

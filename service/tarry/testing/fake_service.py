@@ -19,7 +19,7 @@ from tarry.core.request.pause import Pause
 from tarry.core.request.reader import RequestReader
 from tarry.kafka.birth import Birth
 from tarry.kafka.control_log import control_log_of
-from tarry.kafka.intake_topics import make_or_check, make_or_check_control, make_or_check_status
+from tarry.kafka.intake_topics import control_topic, make_or_check, make_or_check_topic, status_topic
 from tarry.kafka.settings import Cluster
 from tarry.kafka.topics import DEAD, RESULTS, TopicAdmin
 from tarry.service.worker import Plan, Worker
@@ -194,8 +194,8 @@ class FakeService(FakeSending):
         before_intake = partial(give, self.intake, partitions, _IN_MEMORY)
         topics = TopicAdmin(admin)
         make_or_check(topics, self.intake, partitions, 1, _IN_MEMORY, fixed_delay=False, before_intake=before_intake)
-        make_or_check_status(topics, self.intake, 1)
-        make_or_check_control(topics, self.intake, 1)
+        make_or_check_topic(topics, status_topic(self.intake, 1))
+        make_or_check_topic(topics, control_topic(self.intake, 1))
 
     def _make_worker(self, targets: Iterable[str], max_delay: timedelta, names_limit: int) -> "_PatientWorker":
         longest_ms = max_delay // timedelta(milliseconds=1)

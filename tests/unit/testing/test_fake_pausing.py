@@ -17,7 +17,7 @@ from tarry.errors import RetriableError, UsageError
 from tarry.kafka.adoption import Adoption
 from tarry.kafka.birth import Birth
 from tarry.kafka.control import Control, Unconfirmed
-from tarry.kafka.intake_topics import make_or_check, make_or_check_control
+from tarry.kafka.intake_topics import control_topic, make_or_check, make_or_check_topic
 from tarry.kafka.settings import Cluster
 from tarry.kafka.topics import DEAD, JOURNAL, PARKED, RESULTS, TopicAdmin
 from tarry.service.metrics.families import PAUSED, PAUSED_TARGETS
@@ -50,7 +50,7 @@ class Service:
         self.admin = TopicAdmin(cluster.clients.admin(cluster.admin()))
         for intake in ("in", "by"):
             if with_control:
-                make_or_check_control(self.admin, intake, 1)
+                make_or_check_topic(self.admin, control_topic(intake, 1))
             self.prepare(intake, 1)
         for target in ("out", "more"):
             self.broker.make_topic(target)
@@ -228,7 +228,7 @@ def test_an_intake_without_the_log_is_served_and_obeys_once_it_is_there() -> Non
         service.pause()
     service.run(3 * LOOK_EVERY_MS)
     assert len(service.said("pausing_not_possible")) == 2, "it is said once"
-    make_or_check_control(service.admin, "in", 1)
+    make_or_check_topic(service.admin, control_topic("in", 1))
     offset = service.pause()
     assert service.control.unconfirmed("in", offset) == [Unconfirmed(0, "group.life-1", is_too_old=True)]
     service.run(LOOK_EVERY_MS)
@@ -286,7 +286,7 @@ def test_a_log_that_cannot_be_read_holds_up_a_take_over_only_if_a_pause_may_have
     if was_obeyed:
         service.wait_confirmed(service.pause())
     else:
-        make_or_check_control(service.admin, "in", 1)
+        make_or_check_topic(service.admin, control_topic("in", 1))
     if hindered_by == "no leader":
         service.broker.take_away("in.control")
     else:
@@ -381,7 +381,7 @@ def test_a_log_that_was_made_again_is_read_anew_and_its_predecessor_confirms_not
     service.send()
     service.run(2_000)
     assert service.delivered() == [], "what is known stays in force"
-    make_or_check_control(service.admin, "in", 1)
+    make_or_check_topic(service.admin, control_topic("in", 1))
     offset = service.pause("more")
     assert offset == 0
     assert not service.confirmed(offset), "the offsets of the former log do not count"

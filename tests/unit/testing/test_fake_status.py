@@ -10,7 +10,7 @@ from tarry.core.request.reader import RequestReader
 from tarry.core.request.status import Status, parsed_status
 from tarry.kafka.birth import Birth
 from tarry.kafka.broker_time import KEY as CLOCK
-from tarry.kafka.intake_topics import make_or_check, make_or_check_status
+from tarry.kafka.intake_topics import make_or_check, make_or_check_topic, status_topic
 from tarry.kafka.offsets import Offsets
 from tarry.kafka.settings import Cluster
 from tarry.kafka.status import statuses_of
@@ -48,7 +48,7 @@ class Service:
         self.broker.make_topic("out", 1)
 
     def make_status(self) -> list[str]:
-        return make_or_check_status(TopicAdmin(self.admin), "in", 1)
+        return make_or_check_topic(TopicAdmin(self.admin), status_topic("in", 1))
 
     def worker(self, name: str, *targets: str, figures_every_ms: int = 0) -> Worker:
         cluster = Cluster("fake", {}, self.broker.clients(name))

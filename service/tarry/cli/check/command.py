@@ -36,11 +36,11 @@ from tarry.config.sources import DEFAULT_PATH, file_of
 from tarry.core.progress.checkpoint import LIMIT, Geometry
 from tarry.errors import BrokerError, ConfigError, TarryError
 from tarry.kafka.errors import error_of
-from tarry.kafka.intake_topics import Checked, check_control, check_operations, check_status
+from tarry.kafka.intake_topics import Checked, compare_topic, control_topic, operations_topic, status_topic
 from tarry.kafka.intake_topics import compare_topics as check_topics
 from tarry.kafka.partition_logs import logs_of
 from tarry.kafka.rights import DENIED
-from tarry.kafka.topics import CONTROL, DEAD, OPERATIONS, STATUS, WHEEL, TopicAdmin
+from tarry.kafka.topics import DEAD, WHEEL, Topic, TopicAdmin
 from tarry.kafka.types import Place
 from tarry.service.app import cluster_of, geometry_of
 
@@ -216,33 +216,30 @@ def _topics(admin: AdminClient, intake: Intake, geometry: Geometry, brokers: int
     yield from _beside(
         admin,
         intake,
-        STATUS,
-        check_status,
+        status_topic,
         "the service runs without it, but clients cannot ask what the intake accepts, "
         "and the service cannot ask the brokers for their time",
     )
     yield from _beside(
-        admin, intake, CONTROL, check_control, "the service runs without it, but no target can be paused reliably"
+        admin, intake, control_topic, "the service runs without it, but no target can be paused reliably"
     )
-    yield from _beside(
-        admin, intake, OPERATIONS, check_operations, "the service runs without it, but `tarry api` has no bulk acts"
-    )
+    yield from _beside(admin, intake, operations_topic, "the service runs without it, but `tarry api` has no bulk acts")
 
 
 def _beside(
     admin: AdminClient,
     intake: Intake,
-    suffix: str,
-    compare: Callable[[TopicAdmin, str, int], Checked],
+    topic_of: Callable[[str, int], Topic],
     without: str,
 ) -> Iterator[Finding]:
     """Check a topic that the service can run without: that of status, of pauses or of operations."""
+    wanted = topic_of(intake.topic, intake.replication)
+    topic = wanted.name
     try:
-        one = compare(TopicAdmin(admin), intake.topic, intake.replication)
+        one = compare_topic(TopicAdmin(admin), wanted)
     except BrokerError as error:
-        yield Finding(NOTE, f"topic {intake.topic}{suffix}: {error}; {without}")
+        yield Finding(NOTE, f"topic {topic}: {error}; {without}")
         return
-    topic = one.topic.name
     if one.faults:
         yield from (
             Finding(NOTE, f"topic {topic}: {fault.removeprefix(f'{topic} ')}; {without}") for fault in one.faults

@@ -43,7 +43,7 @@ from tarry.headers import (
 )
 from tarry.kafka.adoption import Adoption
 from tarry.kafka.birth import Birth
-from tarry.kafka.intake_topics import make_or_check, make_or_check_control, make_or_check_status
+from tarry.kafka.intake_topics import control_topic, make_or_check, make_or_check_topic, status_topic
 from tarry.kafka.partition_logs import logs_of
 from tarry.kafka.settings import MAX_POLL_INTERVAL_MS, TRANSACTION_TIMEOUT_MS, Cluster
 from tarry.kafka.topics import DEAD, JOURNAL, PARKED, RESULTS, TopicAdmin, wheel_topic
@@ -302,9 +302,9 @@ class World:
         give = partial(birth.give, INTAKE, partitions, geometry)
         is_fixed = self.shape.fixed_delay_ms is not None
         if self.shape.pauses:
-            make_or_check_control(TopicAdmin(admin), INTAKE, 1)
+            make_or_check_topic(TopicAdmin(admin), control_topic(INTAKE, 1))
         make_or_check(TopicAdmin(admin), INTAKE, partitions, 1, geometry, fixed_delay=is_fixed, before_intake=give)
-        make_or_check_status(TopicAdmin(admin), INTAKE, 1)
+        make_or_check_topic(TopicAdmin(admin), status_topic(INTAKE, 1))
         self.broker.slow_down(INTAKE + JOURNAL, self.shape.journal_fetch_ms)
 
     def _read(self) -> Consumer:
