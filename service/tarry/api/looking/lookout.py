@@ -19,7 +19,7 @@ from tarry.api.looking.models import PartitionRow, Problem
 from tarry.api.looking.owners import partition_rows
 from tarry.api.looking.paging import SEARCH_MS, Page, Wanted, read_page
 from tarry.api.looking.plans import Plans, read_plans
-from tarry.api.looking.published import Follower, Published
+from tarry.api.looking.published import Follower, Published, last_of_hosts
 from tarry.api.looking.reading import IntakeLook, look_at
 from tarry.api.looking.shared import Seen, Shared
 from tarry.api.looking.trouble import GroupLook, look_at_groups
@@ -112,12 +112,9 @@ class Lookout:
     async def clocks(self) -> Seen[list[ComparedClock]]:
         """Return the clocks of the services' machines."""
         seen = [await self.published(one.topic) for one in self.intakes]
-        found: dict[str, ComparedClock] = {}
-        for one in (clock for each in seen for clock in each.value.clocks(self._clock.now_ms())):
-            if one.host not in found or found[one.host].at_ms < one.at_ms:
-                found[one.host] = one
+        found = last_of_hosts(clock for each in seen for clock in each.value.clocks(self._clock.now_ms()))
         away = next((one.away for one in seen if one.away), None)
-        return Seen(sorted(found.values()), min(one.as_of_ms for one in seen), away)
+        return Seen(found, min(one.as_of_ms for one in seen), away)
 
     # -- intakes -------------------------------------------------------------------------------------------------------
 

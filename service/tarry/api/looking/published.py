@@ -9,7 +9,7 @@ some targets and minutes.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -155,15 +155,23 @@ class Published:
 
     def clocks(self, now_ms: int) -> list[ComparedClock]:
         """Return the clocks of the owners' machines, as far as their figures are not old."""
-        last: dict[str, ComparedClock] = {}
+        found = []
         for number, status in self.statuses.items():
             figures = self.figures.get(number)
             if figures is None or is_stale(figures.at_ms, now_ms) or figures.process.clock_skew_ms is None:
                 continue
-            found = ComparedClock(figures.process.host or status.owner, figures.process.clock_skew_ms, figures.at_ms)
-            if found.host not in last or last[found.host].at_ms < found.at_ms:
-                last[found.host] = found
-        return sorted(last.values())
+            host = figures.process.host or status.owner
+            found.append(ComparedClock(host, figures.process.clock_skew_ms, figures.at_ms))
+        return last_of_hosts(found)
+
+
+def last_of_hosts(clocks: Iterable[ComparedClock]) -> list[ComparedClock]:
+    """Return the last one of each host, by its name."""
+    last: dict[str, ComparedClock] = {}
+    for one in clocks:
+        if one.host not in last or last[one.host].at_ms < one.at_ms:
+            last[one.host] = one
+    return sorted(last.values())
 
 
 def is_stale(at_ms: int | None, now_ms: int) -> bool:
