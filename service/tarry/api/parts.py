@@ -4,7 +4,7 @@ Handlers run on one event loop. Whatever waits for Kafka without asyncio runs on
 """
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from queue import Empty, LifoQueue
@@ -57,8 +57,25 @@ class Parts:
         self.on_act: Callable[[str, Mapping[str, str | None]], None] = lambda _intake, _fields: None
         """Takes the intake and the fields of a single act, for the record of who did what."""
 
-    def producer(self, intake: str) -> ApiProducer:
-        """Return the producer of an intake; call it on the event loop."""
+    async def sent(self, intake: str, send: Callable[[ApiProducer], Awaitable[_Found]]) -> _Found:
+        """Send with the producer of an intake; call it on the event loop.
+
+        Raises:
+            HeaderError: it cannot be sent.
+            BrokerError: Kafka does not answer, or does not take it.
+        """
+        await self.brokers.demand()
+        producer = self._producer(intake)
+        try:
+            return await send(producer)
+        except FatalError:
+            if self._producers.get(intake) is producer:
+                del self._producers[intake]  # the next one to send makes a new one
+                with suppress(BrokerError):  # it is lost; what it had in flight was reported to whoever waits for it
+                    await producer.close()
+            raise
+
+    def _producer(self, intake: str) -> ApiProducer:
         found = self._producers.get(intake)
         if found is None:
             found = self._producers[intake] = ApiProducer(
@@ -69,13 +86,6 @@ class Parts:
                 timeout_s=ACKNOWLEDGED_WITHIN_S,
             )
         return found
-
-    async def lost(self, intake: str, producer: ApiProducer) -> None:
-        """Forget a producer that cannot be used any more; the next call of `producer` makes a new one."""
-        if self._producers.get(intake) is producer:
-            del self._producers[intake]
-            with suppress(BrokerError):  # it is lost; what it had in flight was reported to whoever waits for it
-                await producer.close()
 
     def results(self, intake: str) -> ResultsReader:
         """Return the reader of an intake's results; call it on the event loop."""

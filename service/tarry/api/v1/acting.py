@@ -190,14 +190,11 @@ class Acting:
         return self._parts.clock.now_ms()
 
     async def _sent(self, intake: str, call: "Callable[[ApiProducer], Any]") -> Any:
-        producer = self._parts.producer(intake)
         try:
-            return await call(producer)
+            return await self._parts.sent(intake, call)
         except HeaderError as error:
             raise ProblemError(HTTPStatus.UNPROCESSABLE_ENTITY, str(error)) from error
         except BrokerError as error:
-            if isinstance(error, FatalError):
-                await self._parts.lost(intake, producer)
             is_open = isinstance(error, FatalError) or MAYBE_WRITTEN in str(error)
             self._parts.on_event("not_sent", intake=intake, error=str(error))
             raise ProblemError(

@@ -12,6 +12,7 @@ the first message, it drops the second; later, step 2 finds its result.
 import base64
 import json
 import uuid
+from collections.abc import Awaitable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -25,6 +26,7 @@ from tarry.api.access.identity import demand
 from tarry.api.access.principal import Principal, Scope
 from tarry.api.parts import Parts
 from tarry.api.problems import RETRY_AFTER_S, Code, ProblemError
+from tarry.api.producer import ApiProducer
 from tarry.api.results import Stream
 from tarry.api.v1.answers import receipt_fields, schedule_fields, shown_result
 from tarry.api.v1.body import Content, Line
@@ -272,17 +274,17 @@ class Sending:
         self, order: Order, message: DelayedMessage | RepeatedMessage, partition: int | None
     ) -> Receipt | ScheduleReceipt:
         """Send, and wait until all replicas have it."""
-        producer = self._parts.producer(order.intake)
-        try:
-            await self._parts.brokers.demand()
+
+        def send(producer: ApiProducer) -> Awaitable[Receipt | ScheduleReceipt]:
             if isinstance(message, DelayedMessage):
-                return await producer.send_message(message, partition)
-            return await producer.send_schedule(message)
+                return producer.send_message(message, partition)
+            return producer.send_schedule(message)
+
+        try:
+            return await self._parts.sent(order.intake, send)
         except HeaderError as error:
             raise ProblemError(HTTPStatus.UNPROCESSABLE_ENTITY, str(error)) from error
         except BrokerError as error:
-            if isinstance(error, FatalError):
-                await self._parts.lost(order.intake, producer)
             raise self._not_accepted(order, error) from error
 
     def _not_accepted(self, order: Order, error: BrokerError) -> ProblemError:
