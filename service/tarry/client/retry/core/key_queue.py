@@ -169,11 +169,8 @@ class KeyQueues:
             return
         trouble = self._troubles[key]
         is_last = ticket.number >= trouble.tail
-        self._set(key, None if is_last else self._next(trouble, ticket))
-
-    @staticmethod
-    def _next(trouble: Trouble, ticket: Ticket) -> Trouble:
-        return replace(trouble, head=ticket.number + 1, head_due_ms=trouble.due_ms, attempts=0)
+        following = replace(trouble, head=ticket.number + 1, head_due_ms=trouble.due_ms, attempts=0)
+        self._set(key, None if is_last else following)
 
     def again(self, key: bytes, offset: int, ticket: Ticket | None, due_ms: int, now_ms: int) -> SendOff:
         """Note that a message failed and will be retried.
