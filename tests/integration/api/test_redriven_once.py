@@ -69,10 +69,15 @@ def test_a_redrive_waits_for_the_transaction_that_hides_the_notes_of_an_earlier_
 
     cluster = Cluster(bootstrap, {})
     sent = [Redrive(cluster, dead, silent, hide).run(to, [])]
-    again = threading.Thread(target=lambda: sent.append(Redrive(cluster, dead, silent, silent).run(to, [])))
+    looks = threading.Event()
+
+    def look(*_: int) -> None:
+        """The ends of the log are known, up to which it is read."""
+        looks.set()
+
+    again = threading.Thread(target=lambda: sent.append(Redrive(cluster, dead, silent, look).run(to, [])))
     again.start()
-    # However long this takes to begin, the result is the same: without the wait, it sends both again.
-    again.join(2)
+    assert looks.wait(60)
     other.abort_transaction(30)
     again.join(60)
     assert sent == [2, 0]
