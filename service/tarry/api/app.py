@@ -147,7 +147,8 @@ def run(parts: Parts) -> None:
         raise UsageError(str(error).replace("http.", "api.")) from error
     with listener:
         host, port = listener.getsockname()[:2]
-        parts.on_event("api_listening", host=host, port=port, needs_token=bool(api.tokens or api.oidc))
+        url = f"http://{f'[{host}]' if ':' in host else host}:{port}{api.prefix}/"
+        parts.on_event("api_listening", url=url, host=host, port=port, needs_token=bool(api.tokens or api.oidc))
         server = uvicorn.Server(config)
 
         def stop(_number: int, _frame: FrameType | None) -> None:

@@ -41,6 +41,15 @@ def test_a_session_begins_with_a_token_and_ends_with_it(service: LiveService, tm
         shown = client.get("/audit", headers={"Accept": "text/html"}).text
         assert 'You are <span class="of-user">ann</span>' in shown
         assert 'method="post" action="/logout"' in shown
+        for path_, accept, is_page in (
+            ("/x/y", "text/html", True),
+            ("/x", "*/*", False),
+            ("/v1/x", "text/html", False),
+        ):
+            unknown = client.get(path_, headers={"Accept": accept})
+            assert unknown.status_code == 404
+            assert ("There is no such page." in unknown.text) == is_page
+            assert unknown.headers["content-type"].startswith("text/html" if is_page else "application/problem+json")
         # Another replica knows the session, and what it may not do is refused.
         jar = dict(client.cookies)
         with two.client(cookies=jar) as other:

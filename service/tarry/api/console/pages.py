@@ -4,12 +4,16 @@ from http import HTTPStatus
 from typing import Annotated, Any, Final, NamedTuple
 
 from fastapi import APIRouter, FastAPI, Query
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 from starlette.staticfiles import StaticFiles
 
+from tarry.api.access.authentication import asks_for_a_page
+from tarry.api.access.paths import route_path
 from tarry.api.console import acts
 from tarry.api.console.bars import due_bars, hour_bars
-from tarry.api.console.rendering import STATIC, Page, PageRoute, ThePage
+from tarry.api.console.rendering import STATIC, Page, PageRoute, ThePage, problem_page
 from tarry.api.console.values import FORMS, form_of, value_as
 from tarry.api.looking.due import FOREVER_MS
 from tarry.api.looking.letters import letter_of
@@ -20,6 +24,7 @@ from tarry.api.looking.published import Published, is_stale
 from tarry.api.looking.rows import letter_row
 from tarry.api.looking.search import Sought, sought
 from tarry.api.looking.shown import MOST_IN_A_LIST, Sight, shown
+from tarry.api.parts import parts_of
 from tarry.api.problems import ProblemError
 from tarry.errors import HeaderError
 from tarry.handle import Handle
@@ -38,10 +43,20 @@ CursorText = Annotated[str, Query(max_length=16_000)]
 
 
 def install(app: FastAPI) -> None:
-    """Give an application the console."""
+    """Give an application the console; a browser that asks for an unknown path then gets a page, too."""
     app.include_router(acts.router)
     app.include_router(router)
     app.mount("/static", StaticFiles(directory=STATIC), name="static")
+    answered = app.exception_handlers[HTTPException]
+
+    @app.exception_handler(HTTPException)
+    async def no_page(request: Request, error: HTTPException) -> Response:
+        path = route_path(request.scope, parts_of(request).settings.api.prefix)
+        is_of_a_page = not path.startswith("/v1/") and asks_for_a_page(request.method, request.headers)
+        if error.status_code == HTTPStatus.NOT_FOUND and is_of_a_page:
+            return await problem_page(request, ProblemError(HTTPStatus.NOT_FOUND, "There is no such page."))
+        response: Response = await answered(request, error)  # type: ignore[misc]
+        return response
 
 
 # -- overview ----------------------------------------------------------------------------------------------------------

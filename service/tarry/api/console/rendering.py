@@ -178,16 +178,17 @@ class PageRoute(APIRoute):
             try:
                 return await handle(request)
             except ProblemError as error:
-                return await _problem_page(request, error)
+                return await problem_page(request, error)
             except TarryError as error:
-                return await _problem_page(request, problem_of(error))
+                return await problem_page(request, problem_of(error))
             except RequestValidationError as error:
-                return await _problem_page(request, ProblemError(HTTPStatus.UNPROCESSABLE_ENTITY, fault_text(error)))
+                return await problem_page(request, ProblemError(HTTPStatus.UNPROCESSABLE_ENTITY, fault_text(error)))
 
         return handled
 
 
-async def _problem_page(request: Request, error: ProblemError) -> Response:
+async def problem_page(request: Request, error: ProblemError) -> Response:
+    """Return the page that says what is wrong; to whoever must log in first, the login."""
     page = Page(request)
     if error.status == HTTPStatus.UNAUTHORIZED:
         to = request.url.path.removeprefix(page.base) if request.method == "GET" else "/"
