@@ -20,7 +20,13 @@ import yaml
 
 from deploy import render
 from tarry.config import load
-from tarry.kafka.intake_topics import DEFAULT_MAX_MESSAGE_BYTES, control_topic, status_topic, topics_of
+from tarry.kafka.intake_topics import (
+    DEFAULT_MAX_MESSAGE_BYTES,
+    control_topic,
+    operations_topic,
+    status_topic,
+    topics_of,
+)
 from tarry.service.app import geometry_of
 from tests.support.brokers import wait_until
 from tests.support.manifests import CRDS, Object, is_of_api, objects, pod_templates
@@ -92,7 +98,7 @@ def test_kafka_topics_are_those_that_the_service_would_make(
     config = load(path, {})
     geometry = geometry_of(config, config.intakes[0])
     wanted = topics_of("An_intake", 3, 2, geometry, fixed_delay=False, max_bytes=DEFAULT_MAX_MESSAGE_BYTES)
-    wanted += [status_topic("An_intake", 2), control_topic("An_intake", 2)]
+    wanted += [make("An_intake", 2) for make in (status_topic, control_topic, operations_topic)]
     topics = [one["spec"] for one in made if one["kind"] == "KafkaTopic"]
     assert {one["topicName"]: one["partitions"] for one in topics} == {one.name: one.partitions for one in wanted}
 

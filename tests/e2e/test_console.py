@@ -101,16 +101,18 @@ def scene(bootstrap: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         serve.close()
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("path", PAGES)
-def test_each_page_opens_without_trouble_and_axe_has_nothing_to_say(
-    scene: Scene, browser: Browser, path: str, theme: str
-) -> None:
-    with opened(browser, theme=theme) as watched:
+def test_each_page_opens_without_trouble_and_axe_has_nothing_to_say(scene: Scene, browser: Browser, path: str) -> None:
+    with opened(browser) as watched:
         watched.page.goto(scene.url + scene.path_of(path))
         expect(watched.page.locator("h1")).to_be_visible()
         expect(watched.page.locator(".env")).to_have_text("staging")
         assert watched.axe() == []
+        background = "getComputedStyle(document.body).backgroundColor"
+        light = watched.page.evaluate(background)
+        watched.page.emulate_media(color_scheme="dark")
+        assert watched.page.evaluate(background) != light
+        assert watched.axe(rules=["color-contrast"]) == []
         assert watched.troubles == []
 
 
@@ -545,18 +547,27 @@ def test_an_operation_that_does_not_exist_is_a_page_that_says_so(scene: Scene, b
         expect(watched.page.locator("h1")).to_have_text("There is nothing here")
 
 
-@pytest.mark.parametrize(("theme", "size"), [("light", DESKTOP), ("dark", DESKTOP), ("light", PHONE)])
-def test_whoever_comes_logs_in_by_a_token_and_goes_on_to_the_page(
-    scene: Scene, browser: Browser, tmp_path: Path, theme: str, size: ViewportSize
-) -> None:
-    tokens, keys = tmp_path / "tokens.json", tmp_path / "keys"
+@pytest.fixture(scope="module")
+def guarded(scene: Scene, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
+    """The URL of a server that asks for tokens, and a token."""
+    directory = tmp_path_factory.mktemp("guarded")
+    tokens, keys = directory / "tokens.json", directory / "keys"
     token = make_token(tokens, "ann", "look")
     keys.write_text("k" * 40, encoding="ascii")
     settings = {"port": 0, "tokens": str(tokens), "session_keys": str(keys), "environment": "staging"}
     config = ApiConfig(scene.config.bootstrap, scene.config.intake, 2, scene.config.group, api=settings)
-    with Api(config, tmp_path) as api, opened(browser, theme=theme, size=size) as watched:
+    with Api(config, directory) as api:
+        yield api.url, token
+
+
+@pytest.mark.parametrize(("theme", "size"), [("light", DESKTOP), ("dark", DESKTOP), ("light", PHONE)])
+def test_whoever_comes_logs_in_by_a_token_and_goes_on_to_the_page(
+    guarded: tuple[str, str], browser: Browser, theme: str, size: ViewportSize
+) -> None:
+    url, token = guarded
+    with opened(browser, theme=theme, size=size) as watched:
         page = watched.page
-        page.goto(f"{api.url}/partitions")
+        page.goto(f"{url}/partitions")
         expect(page.locator("h1")).to_have_text("Log in")
         expect(page.locator(".env")).to_have_text("staging")
         assert watched.axe() == []
@@ -569,4 +580,4 @@ def test_whoever_comes_logs_in_by_a_token_and_goes_on_to_the_page(
         page.fill("#token", token)
         page.click("button")
         expect(page.locator("h1")).to_have_text("Partitions")
-        assert page.url == f"{api.url}/partitions"
+        assert page.url == f"{url}/partitions"

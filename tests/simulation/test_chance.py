@@ -23,9 +23,9 @@ def run(first: int, runs: int) -> list[RunOutcome]:
 
 
 @pytest.mark.no_cover
-def test_forty_worlds_keep_all_promises() -> None:
-    outcomes = run(FIRST, 40)
-    assert sum(outcome.report.judged for outcome in outcomes) > 400
+def test_fifteen_worlds_keep_all_promises() -> None:
+    outcomes = run(FIRST, 15)
+    assert sum(outcome.report.judged for outcome in outcomes) > 150
     assert {kind for outcome in outcomes for kind in map(_kind, outcome.disturbances)} > {"crash", "nap", "freeze"}
 
 

@@ -12,7 +12,7 @@ from tarry.testing.simulation import SHAPES, Shape, at_a_step, crash, crash_for_
 from tarry.testing.simulation.scenarios import Deed
 from tests.support.worlds import verify_all_kept
 
-BY_CHANCE = 8
+BY_CHANCE = 4
 
 LEAST_JUDGED = 0.1
 """The floor over all runs of a test; in 28 worlds the lowest part was 0.38."""

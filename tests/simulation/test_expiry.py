@@ -16,8 +16,7 @@ LEAST_JUDGED = 0.05
 
 LEAST_JUDGED_OF_COURSES = 0.02
 
-STEPS = 6
-WORLDS = 8
+STEPS = 4
 COURSES = 3
 
 
@@ -30,8 +29,8 @@ def test_a_process_disturbed_at_any_step_delivers_nothing_after_its_expiry(seed:
 
 
 @pytest.mark.no_cover
-def test_random_worlds_expire_what_is_late_and_nothing_else(seed: int) -> None:
-    outcomes = [by_chance(seed + number, expiring=0.5) for number in range(WORLDS)]
+def test_random_worlds_expire_what_is_late_and_nothing_else(seed: int, worlds: int) -> None:
+    outcomes = [by_chance(seed + number, expiring=0.5) for number in range(worlds)]
     verify_all_kept(outcomes, least_judged=LEAST_JUDGED)
 
 

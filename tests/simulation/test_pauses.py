@@ -13,8 +13,7 @@ from tests.support.worlds import judged_of, serve, verify_all_kept, verify_kept
 LEAST_JUDGED = 0.05
 """What is parked when it is due counts as all else; but much is sent while its owner is down."""
 
-STEPS = 6
-WORLDS = 10
+STEPS = 4
 COURSES = 3
 CONFIRMED_WITHIN_MS = 10_000
 
@@ -28,13 +27,13 @@ def test_a_process_disturbed_at_any_step_serves_with_the_log_of_pauses(seed: int
 
 
 @pytest.mark.no_cover
-def test_random_worlds_deliver_nothing_to_paused_targets(seed: int) -> None:
-    verify_all_kept([by_chance(seed + number, pauses=True) for number in range(WORLDS)], least_judged=LEAST_JUDGED)
+def test_random_worlds_deliver_nothing_to_paused_targets(seed: int, worlds: int) -> None:
+    verify_all_kept([by_chance(seed + number, pauses=True) for number in range(worlds)], least_judged=LEAST_JUDGED)
 
 
 @pytest.mark.no_cover
-def test_random_worlds_with_names_deliver_nothing_to_paused_targets(seed: int) -> None:
-    outcomes = [by_chance(seed + number, pauses=True, names=0.5) for number in range(WORLDS)]
+def test_random_worlds_with_names_deliver_nothing_to_paused_targets(seed: int, worlds: int) -> None:
+    outcomes = [by_chance(seed + number, pauses=True, names=0.5) for number in range(worlds)]
     verify_all_kept(outcomes, least_judged=0.0)
 
 

@@ -15,6 +15,7 @@ from tarry.testing import LiveService
 from tarry.testing.serve import Serve, ServeConfig
 
 API: Final = ("tarry", "api", "--config")
+ROOT: Final = Path(__file__).parents[2]
 JSON: Final = {"Content-Type": "application/json"}
 NDJSON: Final = {"Content-Type": "application/x-ndjson"}
 
@@ -48,10 +49,19 @@ class ApiConfig(ServeConfig):
 
 
 class Api:
-    """One `tarry api`, over all of its starts. A context manager."""
+    """One `tarry api`, over all of its starts. A context manager.
 
-    def __init__(self, config: ApiConfig, directory: Path, name: str = "tarry-api") -> None:
-        self.process = Serve(config, directory, name, API)
+    Args:
+        config: its configuration.
+        directory: for its configuration and its logs.
+        name: a name that distinguishes several of them.
+        program: the module of the tests that is run in its place; None: `tarry api`.
+    """
+
+    def __init__(self, config: ApiConfig, directory: Path, name: str = "tarry-api", program: str | None = None) -> None:
+        self.process = (
+            Serve(config, directory, name, API) if program is None else Serve(config, directory, name, [program], ROOT)
+        )
 
     def __enter__(self) -> Self:
         self.start()

@@ -5,7 +5,7 @@
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -54,9 +54,14 @@ class Watched:
     page: Page
     troubles: list[str] = field(default_factory=list)
 
-    def axe(self) -> list[str]:
-        """Return what axe finds, one line each."""
-        found: Any = Axe().run(self.page, options={"runOnly": list(AXE_TAGS), "resultTypes": ["violations"]})
+    def axe(self, *, rules: Sequence[str] = ()) -> list[str]:
+        """Return what axe finds, one line each.
+
+        Args:
+            rules: only these rules; none given, those of `AXE_TAGS`.
+        """
+        only: Any = {"type": "rule", "values": list(rules)} if rules else list(AXE_TAGS)
+        found: Any = Axe().run(self.page, options={"runOnly": only, "resultTypes": ["violations"]})
         return [
             f"{one['id']}: {one['help']}: {node['html'][:200]}"
             for one in found.response["violations"]

@@ -1,6 +1,7 @@
 """Bulk acts: a dry run, then an operation on exactly the records that it saw, each handled once."""
 
 import json
+import signal
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
@@ -21,6 +22,7 @@ from tarry.testing.manual_clock import ManualClock
 from tarry.units import parse_instant_ms
 from tests.support.api import Api, config_beside, make_token
 from tests.support.brokers import wait_until
+from tests.support.fate import STRUCK
 from tests.support.topics import read_topic
 
 WHY: Final = {"reason": "the target is back"}
@@ -99,7 +101,8 @@ def place(service: LiveService, tmp_path_factory: pytest.TempPathFactory) -> Ite
     }
     config = config_beside(service, 2, tokens=str(path), session_keys=str(keys))
     with ExitStack() as stack:
-        first, second = (stack.enter_context(Api(config, directory, name)) for name in ("first", "second"))
+        first = stack.enter_context(Api(config, directory, "first", "tests.support.dying_api"))
+        second = stack.enter_context(Api(config, directory, "second"))
         yield Place(service, first, second, tokens, keys)
 
 
@@ -254,17 +257,18 @@ def test_messages_that_do_not_wait_any_more_are_left(place: Place) -> None:
 
 
 def test_another_replica_goes_on_after_kill_9_and_each_letter_is_sent_once(place: Place) -> None:
-    target, count = f"{place.service.name}.killed", 10_000
+    target, count = f"{place.service.name}.killed", 3_000
     place.dead(target, count)
     with place.client() as client, place.client(api=place.second) as other:
         found = plan(client, "/v1/dead:redrive", target=target)
         assert found["count"] == count
         place.service.make_topic("killed")
+        place.first.process.signal(signal.SIGUSR1)
         row = begin(client, "/v1/dead:redrive", found["token"])
-        wait_until(lambda: row_of(other, row)["done"] > 0, "it has begun", 60)
-        place.first.process.kill()
+        assert place.first.process.wait_ended(60) == 128 + signal.SIGKILL
+        wait_until(lambda: row_of(other, row)["done"] > 0, "it is known how far it was", 60)
         at_kill = row_of(other, row)
-        assert 0 < at_kill["done"] < count, "the kill came too late to show anything"
+        assert 0 < at_kill["done"] < count
         done = over(other, row, 120)
         assert (done["state"], done["done"], done["failed"]) == ("done", count, {})
         assert done["replica"] != at_kill["replica"]
@@ -274,15 +278,17 @@ def test_another_replica_goes_on_after_kill_9_and_each_letter_is_sent_once(place
 
 
 def test_an_operation_that_is_stopped_does_nothing_more(place: Place) -> None:
-    target, count = f"{place.service.name}.stopped", 10_000
+    target, count = f"{place.service.name}.stopped", 3_000
     place.dead(target, count)
     with place.client() as client, place.client(api=place.second) as other:
         found = plan(client, "/v1/dead:redrive", target=target)
         place.service.make_topic("stopped")
+        place.first.process.signal(signal.SIGUSR2)
         row = begin(client, "/v1/dead:redrive", found["token"])
-        wait_until(lambda: row_of(other, row)["done"] > 0, "it has begun", 60)
+        place.first.process.wait_said(STRUCK, 1, 60)
         answer = other.post(f"/v1/operations/{row['id']}:stop", json={"reason": "wrong target"})
         assert answer.status_code == 200, answer.text
+        place.first.process.signal(signal.SIGCONT)
         done = over(client, row)
         assert (done["state"], done["stopped_by"], done["stop_reason"]) == ("stopped", "all", "wrong target")
         assert 0 < done["done"] < count
