@@ -390,9 +390,14 @@ async def targets(page: ThePage) -> Response:
 async def retries(page: ThePage) -> Response:
     """The keys in trouble of consumers that retry."""
     found = await page.answers.retries()
-    bootstrap = page.parts.cluster.bootstrap_servers
     return await page.render(
-        "retries.html", "Retries", as_of=found.as_of, away=found.away, found=found, bootstrap=bootstrap
+        "retries.html",
+        "Retries",
+        as_of=found.as_of,
+        away=found.away,
+        found=found,
+        bootstrap=page.parts.cluster.bootstrap_servers,
+        intake=page.intake,
     )
 
 
