@@ -122,6 +122,16 @@ def problem_of(error: TarryError) -> ProblemError:
             return unexpected()
 
 
+def problem_of_http(request: Request, error: HTTPException) -> ProblemError:
+    """Return the problem of an error of the framework: an unknown path, another method."""
+    status, detail = HTTPStatus(error.status_code), str(error.detail)
+    if detail == HTTPStatus.NOT_FOUND.phrase:
+        detail = "there is no such path: /v1/openapi.json has all of /v1"
+    elif status is HTTPStatus.METHOD_NOT_ALLOWED:
+        detail = f"this path takes {(error.headers or {}).get('Allow', 'other methods')}, not {request.method}"
+    return ProblemError(status, detail, headers=error.headers)
+
+
 def unexpected() -> ProblemError:
     """Return the problem of an error that is a fault of this program."""
     return ProblemError(HTTPStatus.INTERNAL_SERVER_ERROR, "the request failed; see the log")
@@ -179,9 +189,4 @@ def install(app: FastAPI) -> None:
 
     @app.exception_handler(HTTPException)
     async def http(request: Request, error: HTTPException) -> JSONResponse:
-        status, detail = HTTPStatus(error.status_code), str(error.detail)
-        if detail == HTTPStatus.NOT_FOUND.phrase:
-            detail = "there is no such path: /v1/openapi.json has all of /v1"
-        elif status is HTTPStatus.METHOD_NOT_ALLOWED:
-            detail = f"this path takes {(error.headers or {}).get('Allow', 'other methods')}, not {request.method}"
-        return ProblemError(status, detail, headers=error.headers).response()
+        return problem_of_http(request, error).response()

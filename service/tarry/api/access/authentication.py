@@ -45,7 +45,7 @@ class Authentication:
         headers = Headers(scope=scope)
         credential = await self._credential(headers, scope["scheme"])
         if credential is None:
-            if path not in _OPEN and not path.startswith("/v1/") and asks_for_a_page(scope["method"], headers):
+            if path not in _OPEN and asks_for_a_page(path, scope["method"], headers):
                 to = quote(path or "/", safe="/")
                 await RedirectResponse(f"{self._prefix}/login?next={to}", 303)(scope, receive, send)
                 return
@@ -101,9 +101,15 @@ class Authentication:
         return renewing
 
 
-def asks_for_a_page(method: str, headers: Headers) -> bool:
-    """Return whether a browser asks for a page."""
-    return method == "GET" and "text/html" in headers.get("accept", "")
+def asks_for_a_page(path: str, method: str, headers: Headers) -> bool:
+    """Return whether a browser asks for a page; what is below /v1 is none.
+
+    Args:
+        path: below the prefix.
+        method: of the request.
+        headers: of the request.
+    """
+    return method == "GET" and not path.startswith("/v1/") and "text/html" in headers.get("accept", "")
 
 
 def rates_of(connection: HTTPConnection) -> Rates:

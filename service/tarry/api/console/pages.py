@@ -25,7 +25,7 @@ from tarry.api.looking.rows import letter_row
 from tarry.api.looking.search import Sought, sought
 from tarry.api.looking.shown import MOST_IN_A_LIST, Sight, shown
 from tarry.api.parts import parts_of
-from tarry.api.problems import ProblemError
+from tarry.api.problems import ProblemError, problem_of_http
 from tarry.errors import HeaderError
 from tarry.handle import Handle
 from tarry.headers import NAME, TARGET
@@ -47,16 +47,13 @@ def install(app: FastAPI) -> None:
     app.include_router(acts.router)
     app.include_router(router)
     app.mount("/static", StaticFiles(directory=STATIC), name="static")
-    answered = app.exception_handlers[HTTPException]
 
     @app.exception_handler(HTTPException)
-    async def no_page(request: Request, error: HTTPException) -> Response:
+    async def http(request: Request, error: HTTPException) -> Response:
         path = route_path(request.scope, parts_of(request).settings.api.prefix)
-        is_of_a_page = not path.startswith("/v1/") and asks_for_a_page(request.method, request.headers)
-        if error.status_code == HTTPStatus.NOT_FOUND and is_of_a_page:
+        if error.status_code == HTTPStatus.NOT_FOUND and asks_for_a_page(path, request.method, request.headers):
             return await problem_page(request, ProblemError(HTTPStatus.NOT_FOUND, "There is no such page."))
-        response: Response = await answered(request, error)  # type: ignore[misc]
-        return response
+        return problem_of_http(request, error).response()
 
 
 # -- overview ----------------------------------------------------------------------------------------------------------
