@@ -1,7 +1,7 @@
 """`tarry api` as a process beside a service, and an HTTP client of it."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,9 +13,9 @@ from tarry.api.access.tokens import TokenFile
 from tarry.clock import SystemClock
 from tarry.testing import LiveService
 from tarry.testing.serve import Serve, ServeConfig
+from tests.support.programs import ROOT
 
 API: Final = ("tarry", "api", "--config")
-ROOT: Final = Path(__file__).parents[2]
 JSON: Final = {"Content-Type": "application/json"}
 NDJSON: Final = {"Content-Type": "application/x-ndjson"}
 
@@ -55,13 +55,13 @@ class Api:
         config: its configuration.
         directory: for its configuration and its logs.
         name: a name that distinguishes several of them.
-        program: the module of the tests that is run in its place; None: `tarry api`.
+        command: the module and its arguments, `tarry api` or one of the tests' programs.
     """
 
-    def __init__(self, config: ApiConfig, directory: Path, name: str = "tarry-api", program: str | None = None) -> None:
-        self.process = (
-            Serve(config, directory, name, API) if program is None else Serve(config, directory, name, [program], ROOT)
-        )
+    def __init__(
+        self, config: ApiConfig, directory: Path, name: str = "tarry-api", command: Sequence[str] = API
+    ) -> None:
+        self.process = Serve(config, directory, name, command, ROOT)
 
     def __enter__(self) -> Self:
         self.start()

@@ -101,7 +101,7 @@ def place(service: LiveService, tmp_path_factory: pytest.TempPathFactory) -> Ite
     }
     config = config_beside(service, 2, tokens=str(path), session_keys=str(keys))
     with ExitStack() as stack:
-        first = stack.enter_context(Api(config, directory, "first", "tests.support.dying_api"))
+        first = stack.enter_context(Api(config, directory, "first", ["tests.support.dying_api"]))
         second = stack.enter_context(Api(config, directory, "second"))
         yield Place(service, first, second, tokens, keys)
 
