@@ -13,7 +13,7 @@ from tests.support.worlds import judged_of, verify_all_kept
 LEAST_JUDGED = 0.02
 """Most named messages are replaced; in 20 worlds the lowest part was 0.1."""
 
-STEPS = 4
+STEPS = 6
 COURSES = 3
 
 

@@ -13,7 +13,7 @@ from tests.support.worlds import judged_of, serve, verify_all_kept, verify_kept
 LEAST_JUDGED = 0.05
 """What is parked when it is due counts as all else; but much is sent while its owner is down."""
 
-STEPS = 4
+STEPS = 6
 COURSES = 3
 CONFIRMED_WITHIN_MS = 10_000
 

@@ -19,7 +19,7 @@ from tests.support.worlds import serve, verify_all_kept, verify_kept
 LEAST_JUDGED = 0.02
 """The judge of schedules has an exact list for each; only the others are judged by an order."""
 
-STEPS = 4
+STEPS = 6
 COURSES = 4
 HOUR_MS = 3_600_000
 
