@@ -111,6 +111,8 @@ def test_each_page_opens_without_trouble_and_axe_has_nothing_to_say(scene: Scene
         background = "getComputedStyle(document.body).backgroundColor"
         light = watched.page.evaluate(background)
         watched.page.emulate_media(color_scheme="dark")
+        watched.page.reload()
+        expect(watched.page.locator("h1")).to_be_visible()
         assert watched.page.evaluate(background) != light
         assert watched.axe(rules=["color-contrast"]) == []
         assert watched.troubles == []
