@@ -10,10 +10,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
-from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
-from confluent_kafka.admin._resource import ResourceType
 from confluent_kafka.cimpl import NewTopic
 
 from tarry.client import DelayedProducer, OutcomeReader
@@ -26,6 +24,7 @@ from tests.support.brokers import wait_until
 from tests.support.chaos import is_stopped
 from tests.support.processes import Serve, ServeConfig
 from tests.support.programs import Said, tarry
+from tests.support.topic_settings import change_settings
 from tests.support.topics import read_topic
 
 PARTITIONS = 2
@@ -276,9 +275,11 @@ def test_pauses_whose_records_were_deleted_are_said_to_be_lost(scene: Scene) -> 
     assert scene.command("pause", scene.paused, "--reason", "forgotten").code == 0
     topic = f"{scene.intake}.control"
     admin = AdminClient({"bootstrap.servers": scene.bootstrap})
-    _set_policy(admin, topic, "delete")  # a broker deletes no records of a topic that is only compacted
-    wait_until(lambda: _first_is_deleted(admin, topic), "the broker's log knows the new policy")
-    _set_policy(admin, topic, "compact")
+    # A broker deletes no records of a topic that is only compacted.
+    change_settings(admin, topic, cleanup_policy="delete")
+    [deleted] = admin.delete_records([TopicPartition(topic, 0, 1)]).values()
+    assert deleted.result(30).low_watermark == 1
+    change_settings(admin, topic, cleanup_policy="compact")
     scene.serve.kill()
     scene.send(scene.paused, 3)
     scene.serve.start().wait_serving()
@@ -309,23 +310,3 @@ def test_compaction_leaves_the_beginning_of_the_topic_where_it_was(
         return record is not None and record.error() is None and (record.offset() or 0) > 0
 
     wait_until(first_is_gone, "the first record is replaced by a later one", 120)
-
-
-def _first_is_deleted(admin: AdminClient, topic: str) -> bool:
-    """Whether the broker deleted the first record; not while its log still has the policy of before.
-
-    A broker applies a new setting to its log shortly after it has answered, also after it describes it so.
-    """
-    [deleted] = admin.delete_records([TopicPartition(topic, 0, 1)]).values()
-    try:
-        return bool(deleted.result(30).low_watermark == 1)
-    except KafkaException as refused:
-        if refused.args[0].code() != KafkaError.POLICY_VIOLATION:
-            raise
-        return False
-
-
-def _set_policy(admin: AdminClient, topic: str, policy: str) -> None:
-    entry = ConfigEntry("cleanup.policy", policy, incremental_operation=AlterConfigOpType.SET)
-    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
-    admin.incremental_alter_configs([resource])[resource].result(30)

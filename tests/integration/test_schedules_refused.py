@@ -11,14 +11,13 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._acl import AclOperation
-from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
-from confluent_kafka.admin._resource import ResourceType
 from confluent_kafka.cimpl import NewTopic
 
 from tests.support.brokers import wait_until
 from tests.support.processes import Serve, ServeConfig
 from tests.support.programs import tarry
 from tests.support.rights import allow, deny
+from tests.support.topic_settings import change_settings
 from tests.support.topics import read_topic
 
 WRITE = AclOperation.WRITE
@@ -169,12 +168,7 @@ def test_an_intake_that_takes_smaller_records_than_before_ends_the_schedules_tha
     large, small = scene.schedule(b"large", b"." * 20_000), scene.schedule(b"small")
     for schedule in (large, small):
         scene.goes_on(schedule)
-    resource = ConfigResource(ResourceType.TOPIC, scene.intake)
-    resource.add_incremental_config(
-        ConfigEntry("max.message.bytes", "10000", incremental_operation=AlterConfigOpType.SET)
-    )
-    for future in scene.admin.incremental_alter_configs([resource]).values():
-        future.result(30)
+    change_settings(scene.admin, scene.intake, max_message_bytes="10000")
     assert scene.end_of(large)["reason"] == "too-large"
     scene.goes_on(small)
     [letter] = scene.letters()

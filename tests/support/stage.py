@@ -11,8 +11,6 @@ from typing import Any, Literal
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
-from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
-from confluent_kafka.admin._resource import ResourceType
 from confluent_kafka.cimpl import NewTopic
 
 from tarry.clock import Clock, SystemClock
@@ -43,6 +41,7 @@ from tarry.service.worker.takeovers import TakenOver, TakeOvers
 from tarry.service.worker.targets import Targets
 from tarry.timer import TimingWheel
 from tests.support.brokers import wait_until
+from tests.support.topic_settings import change_settings
 
 GEOMETRY = Geometry(20_000, 10, 0)
 PATIENCE_S = 20.0
@@ -103,13 +102,8 @@ class Stage:
         return topic
 
     def configure(self, topic: str, **config: str) -> None:
-        """Change settings of a topic."""
-        settings = [
-            ConfigEntry(name.replace("_", "."), value, incremental_operation=AlterConfigOpType.SET)
-            for name, value in config.items()
-        ]
-        resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=settings)
-        self.admin.incremental_alter_configs([resource])[resource].result(30)
+        """Change settings of a topic; its leader obeys them when this returns."""
+        change_settings(self.admin, topic, **config)
 
     def count(self, topic: str) -> int:
         """Return the number of a topic's partitions, if all have answering leaders; 0 if there is no such topic."""
