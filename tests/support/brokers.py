@@ -45,8 +45,8 @@ class NoBrokerError(Exception):
 def wait_until(condition: Callable[[], bool], what: str, within_s: float = 20.0) -> None:
     """Wait until `condition` holds; if it does not, fail the test with the text `what`.
 
-    A condition that takes long, such as a command or the reading of a topic, is asked half of the time: what it waits
-    for needs the processors, too.
+    A condition that takes long, such as a command or the reading of a topic, is asked a quarter of the time: what it
+    waits for needs the processors, too.
     """
     deadline = time.monotonic() + within_s
     while True:
@@ -56,7 +56,7 @@ def wait_until(condition: Callable[[], bool], what: str, within_s: float = 20.0)
         answered = time.monotonic()
         if answered > deadline:
             pytest.fail(f"not within {within_s:g} s: {what}")
-        time.sleep(min(max(0.02, answered - asked), 1.0))
+        time.sleep(min(max(0.05, 3 * (answered - asked)), 1.5))
 
 
 def is_alive(pid: int) -> bool:

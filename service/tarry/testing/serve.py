@@ -12,7 +12,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -119,7 +119,7 @@ class Serve:
         self._directory = directory
         self._cwd = cwd or directory
         self._command = [python, "-m", *command, str(self._path)]
-        self._logs: list[Path] = []
+        self._logs: list[_Log] = []
         self._process: LeashedProcess | None = None
 
     @property
@@ -136,12 +136,12 @@ class Serve:
         """Start the process, and do not wait until it serves."""
         if self._process is not None:
             raise ServeError(f"{self.name} is already running")
-        self._logs.append(self._directory / f"{self.name}.{len(self._logs) + 1}.log")
+        self._logs.append(_Log(self._directory / f"{self.name}.{len(self._logs) + 1}.log"))
         # TARRY_ variables in the environment of the tests would override the file.
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("TARRY_")}
         self._process = LeashedProcess(
             self._command,
-            self._logs[-1],
+            self._logs[-1].path,
             HAND_OVER_S,
             cwd=self._cwd,
             env={**inherited, "PYTHONFAULTHANDLER": "1"},  # after a crash in C code, print the Python stack
@@ -150,11 +150,11 @@ class Serve:
 
     def events(self, name: str | None = None) -> list[dict[str, Any]]:
         """Return the events of the current life in order: all, or those of one name."""
-        return [event for event in _events(self._logs[-1]) if name in {None, event["event"]}] if self._logs else []
+        return [event for event in self._logs[-1].events() if name in {None, event["event"]}] if self._logs else []
 
     def history(self) -> list[tuple[int, dict[str, Any]]]:
         """Return the events of all lives, each with its time in milliseconds since the epoch."""
-        return [(_at_ms(event), event) for log in self._logs for event in _events(log)]
+        return [(_at_ms(event), event) for log in self._logs for event in log.events()]
 
     def wait_serving(self, times: int = 1, deadline_s: float = READY_S) -> None:
         """Wait until the current life has logged `serving` at least `times` times.
@@ -241,7 +241,7 @@ class Serve:
 
     def tail(self, lines: int = 30) -> str:
         """Return the last lines of the current life's log."""
-        return "\n".join(self._logs[-1].read_text(encoding="utf-8").splitlines()[-lines:])
+        return "\n".join(self._logs[-1].path.read_text(encoding="utf-8").splitlines()[-lines:])
 
     def close(self) -> None:
         """Kill the process and all processes that it has started, if they still run."""
@@ -271,12 +271,26 @@ class Serve:
         return self._process
 
 
-def _events(log: Path) -> Iterator[dict[str, Any]]:
-    for line in log.read_text(encoding="utf-8").splitlines():
-        with suppress(ValueError):  # the last line may be incomplete, and a crash in C code writes other lines
-            event = json.loads(line)
-            if isinstance(event, dict) and "event" in event:
-                yield event
+class _Log:
+    """The log of one life. A test that waits looks at it again and again: each line is read once."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._read = 0
+        self._events: list[dict[str, Any]] = []
+
+    def events(self) -> list[dict[str, Any]]:
+        """Return all events so far, in order."""
+        with self.path.open("rb") as file:
+            file.seek(self._read)
+            whole, end, _ = file.read().rpartition(b"\n")  # the last line may be incomplete
+        self._read += len(whole + end)
+        for line in whole.splitlines():
+            with suppress(ValueError):  # a crash in C code writes other lines
+                event = json.loads(line)
+                if isinstance(event, dict) and "event" in event:
+                    self._events.append(event)
+        return self._events
 
 
 def _at_ms(event: Mapping[str, Any]) -> int:
