@@ -35,6 +35,8 @@ SHORT: Final = {
     # Texts of plans, which nobody sees, are short.
     "spark.sql.maxPlanStringLength": "1000",
     "spark.sql.ui.explainMode": "simple",
+    # No call site of Python in errors of Spark, for which each expression asks Java some times.
+    "spark.python.sql.dataFrameDebugging.enabled": "false",
 }
 """The session that tests share leaves out what takes longer than a small table.
 
@@ -47,6 +49,7 @@ def spark() -> Iterator[SparkSession]:
     """A local Spark session, created once: one process can have only one."""
     with session("tests", "local[2]", SETTINGS | SHORT, tell) as started:
         _hand_over_rows(started.sparkContext)
+        _remember_classes(started.sparkContext)
         yield started
 
 
@@ -68,6 +71,16 @@ def _hand_over_rows(context: SparkContext) -> None:
         return RDD(context._serialize_to_jvm(list(rows), written, read, read), context, written)
 
     context.parallelize = parallelize  # type: ignore[assignment,method-assign]
+
+
+def _remember_classes(context: SparkContext) -> None:
+    """Look up the classes of column expressions once.
+
+    PySpark looks them up for each expression, and for a name without a package Java searches all jars some times.
+    """
+    java: Any = context._jvm
+    for name in ("functions", "org.apache.spark.sql.functions", "py4j", "PythonSQLUtils", "PythonUtils"):
+        vars(java)[name] = getattr(java, name)
 
 
 @pytest.fixture
