@@ -1,7 +1,5 @@
 """`tarry check` on the troubles of a service that runs, or should run: a line for each, and what to do."""
 
-import os
-import signal
 import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -17,6 +15,7 @@ from tarry.kafka.broker_time import BrokerTime, clocks_of
 from tarry.service.app import cluster_of
 from tests.support.brokers import wait_until
 from tests.support.buckets import QUICK_WHEEL
+from tests.support.freezing import frozen
 from tests.support.processes import Serve, ServeConfig
 from tests.support.rights import deny
 from tests.support.stage import Events, Later, Stage
@@ -87,9 +86,7 @@ def test_messages_that_are_overdue_in_the_intake_and_in_buckets_are_noted(checke
     stage.send(b"filed", delay_ms=14_000)
     wait_until(lambda: checked.serve.metric("tarry_filed_messages_total") >= 1, "it is filed")
     pids = [checked.serve.pid, *checked.serve.workers.values()]
-    for pid in pids:
-        os.kill(pid, signal.SIGSTOP)
-    try:
+    with frozen(pids, stage.cluster.bootstrap_servers, stage.intake):
         assert checked.lines() == []
         [line] = checked.lines(later_ms=200_000)
         place = f"{stage.intake}/0"
@@ -99,9 +96,6 @@ def test_messages_that_are_overdue_in_the_intake_and_in_buckets_are_noted(checke
         [line] = checked.lines(later_ms=3_600_000)
         begin = f"note partition {place}: a message has been due for "
         assert line.startswith((f"{begin}1h", f"{begin}59m")), line
-    finally:
-        for pid in pids:
-            os.kill(pid, signal.SIGCONT)
 
 
 def test_a_machine_whose_clock_is_wrong_is_noted_with_its_name(

@@ -1,8 +1,7 @@
 """Who may do what: each endpoint with each scope, on a real service. The table is the test."""
 
-import os
-import signal
 from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -11,6 +10,7 @@ import pytest
 
 from tarry.testing import LiveService
 from tests.support.api import JSON, NDJSON, Api, config_beside, make_token
+from tests.support.freezing import frozen
 
 SCOPES: Final = ("send", "look", "look-keys", "look-values", "act")
 TIMER: Final = {"key": "k", "name": "theirs"}
@@ -194,13 +194,14 @@ def test_a_name_of_others_is_not_replaced_by_sending_elsewhere(
         assert client.get("/v1/timers", params=TIMER).json()["target"] == place.target
 
 
+def frozen_service(place: Place) -> AbstractContextManager[None]:
+    process = place.service.process
+    return frozen([process.pid, *process.workers.values()], place.service.bootstrap_servers, place.service.intake)
+
+
 def test_a_name_of_others_is_neither_replaced_nor_cancelled_before_the_service_has_read_it(place: Place) -> None:
     timer = {"key": "unread", "name": "unread"}
-    service = place.service.process
-    pids = [service.pid, *service.workers.values()]
-    for pid in pids:
-        os.kill(pid, signal.SIGSTOP)
-    try:
+    with frozen_service(place):
         with place.client("all") as client:
             sent = client.post("/v1/messages", json={**timer, "target": place.target, "delay": "50m"})
             assert sent.status_code == 202, sent.text
@@ -211,26 +212,16 @@ def test_a_name_of_others_is_neither_replaced_nor_cancelled_before_the_service_h
         assert (replaced.status_code, cancelled.status_code) == (403, 403), (replaced.text, cancelled.text)
         with place.client("send") as client:
             assert client.delete("/v1/timers", params={**timer, "wait": "1s"}).status_code == 202
-    finally:
-        for pid in reversed(pids):
-            os.kill(pid, signal.SIGCONT)
 
 
 def test_a_named_message_is_not_moved_over_a_newer_one_that_the_service_has_not_read(place: Place) -> None:
     timer, body = {"key": "moved", "name": "moved"}, {"target": place.target, "delay": "50m"}
-    service = place.service.process
     with place.client("all") as client:
         first = client.put("/v1/timers", params=timer, json={**body, "if": "absent"}).json()
-        pids = [service.pid, *service.workers.values()]
-        for pid in pids:
-            os.kill(pid, signal.SIGSTOP)
-        try:
+        with frozen_service(place):
             assert client.put("/v1/timers", params=timer, json=body).status_code == 202
             moved = client.post(f"{first['status_url']}:move", json={"delay": "40m"})
             assert moved.status_code == 409, moved.text
-        finally:
-            for pid in reversed(pids):
-                os.kill(pid, signal.SIGCONT)
 
 
 @pytest.mark.parametrize("scope", ["look", "look-keys", "look-values"])
