@@ -11,6 +11,7 @@ from tarry.core.request.intake_policy import IntakePolicy
 from tarry.core.request.reader import RequestReader
 from tarry.core.request.request import Request
 from tests.support.brokers import wait_until
+from tests.support.topics import count_led
 
 PARTITIONS = 3
 """The number of partitions of topics from `make_topic`."""
@@ -21,7 +22,7 @@ def make_topic(bootstrap: str, name: str, **config: str) -> str:
     admin = AdminClient({"bootstrap.servers": bootstrap})
     settings = {key.replace("_", "."): value for key, value in config.items()}
     admin.create_topics([NewTopic(name, PARTITIONS, 1, config=settings)])[name].result(30)
-    wait_until(lambda: name in admin.list_topics(timeout=5).topics, f"topic {name} is known")
+    wait_until(lambda: count_led(admin, name) == PARTITIONS, f"topic {name} is known")
     return name
 
 

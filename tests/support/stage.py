@@ -42,6 +42,7 @@ from tarry.service.worker.targets import Targets
 from tarry.timer import TimingWheel
 from tests.support.brokers import wait_until
 from tests.support.topic_settings import change_settings
+from tests.support.topics import count_led
 
 GEOMETRY = Geometry(20_000, 10, 0)
 PATIENCE_S = 20.0
@@ -106,11 +107,8 @@ class Stage:
         change_settings(self.admin, topic, **config)
 
     def count(self, topic: str) -> int:
-        """Return the number of a topic's partitions, if all have answering leaders; 0 if there is no such topic."""
-        found = self.admin.list_topics(timeout=5).topics.get(topic)
-        if found is None or found.error is not None:
-            return 0
-        return len([one for one in found.partitions.values() if one.leader >= 0 and one.error is None])
+        """Return how many partitions of a topic have a leader; 0 if there is no such topic."""
+        return count_led(self.admin, topic)
 
     def make_intake(self, *, born: bool = True, fixed_delay: bool = False, geometry: Geometry = GEOMETRY) -> None:
         """Create the intake and its other topics as the service does, if they are missing, and the target."""

@@ -2,7 +2,16 @@
 
 from typing import Any, Final
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, TopicPartition
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    TopicCollection,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient
 
 _QUIET_S: Final = 30.0
 
@@ -50,6 +59,21 @@ def read_topic(bootstrap: str, topic: str, *, decided: bool = False) -> "list[Me
         return sorted(records, key=lambda record: (record.partition() or 0, record.offset() or 0))
     finally:
         consumer.close()
+
+
+def count_led(admin: AdminClient, topic: str) -> int:
+    """Return how many partitions of a topic have a leader; 0 if there is no such topic.
+
+    This asks about one topic: the broker that tests share has thousands of partitions, and tests ask often.
+    """
+    [future] = admin.describe_topics(TopicCollection([topic]), request_timeout=5).values()
+    try:
+        partitions = future.result().partitions
+    except KafkaException as exception:
+        if exception.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+            return 0
+        raise
+    return len([one for one in partitions if one.leader is not None and one.leader.id >= 0])
 
 
 def ends_of(bootstrap: str, topic: str, *, committed: bool) -> dict[int, int]:
