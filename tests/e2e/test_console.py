@@ -11,7 +11,7 @@ from typing import Any, Final
 import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
-from playwright.sync_api import Browser, ViewportSize, expect
+from playwright.sync_api import Browser, Page, ViewportSize, expect
 
 from tarry.api.access.principal import ANYBODY, Principal, parsed_grants
 from tarry.client import DelayedMessage, DelayedProducer, OutcomeReader, Receipt, RepeatedMessage
@@ -102,7 +102,9 @@ def scene(bootstrap: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 
 @pytest.mark.parametrize("path", PAGES)
-def test_each_page_opens_without_trouble_and_axe_has_nothing_to_say(scene: Scene, browser: Browser, path: str) -> None:
+def test_each_page_opens_without_trouble_fits_a_phone_and_axe_has_nothing_to_say(
+    scene: Scene, browser: Browser, path: str
+) -> None:
     with opened(browser) as watched:
         watched.page.goto(scene.url + scene.path_of(path))
         expect(watched.page.locator("h1")).to_be_visible()
@@ -115,23 +117,31 @@ def test_each_page_opens_without_trouble_and_axe_has_nothing_to_say(scene: Scene
         expect(watched.page.locator("h1")).to_be_visible()
         assert watched.page.evaluate(background) != light
         assert watched.axe(rules=["color-contrast"]) == []
+        watched.page.set_viewport_size(PHONE)
+        assert width_of(watched.page) <= PHONE["width"]
         assert watched.troubles == []
 
 
-@pytest.mark.parametrize("path", [*PAGES, "message"])
-def test_no_page_is_wider_than_a_phone(scene: Scene, browser: Browser, path: str) -> None:
-    path = f"/message/{scene.hostile['big'].handle}" if path == "message" else scene.path_of(path)
+def width_of(page: Page) -> int:
+    return int(page.evaluate("document.documentElement.scrollWidth"))
+
+
+def test_the_page_of_a_message_is_no_wider_than_a_phone(scene: Scene, browser: Browser) -> None:
     with opened(browser, size=PHONE) as watched:
-        watched.page.goto(scene.url + path)
-        width = watched.page.evaluate("document.documentElement.scrollWidth")
-        assert width <= PHONE["width"]
+        watched.page.goto(f"{scene.url}/message/{scene.hostile['big'].handle}")
+        assert width_of(watched.page) <= PHONE["width"]
+
+
+@pytest.fixture(scope="module")
+def without_scripts(browser: Browser) -> Iterator[Page]:
+    with opened(browser, scripts=False) as watched:
+        yield watched.page
 
 
 @pytest.mark.parametrize("path", PAGES)
-def test_each_page_works_without_javascript(scene: Scene, browser: Browser, path: str) -> None:
-    with opened(browser, scripts=False) as watched:
-        watched.page.goto(scene.url + scene.path_of(path))
-        expect(watched.page.locator("main")).to_contain_text("UTC")
+def test_each_page_works_without_javascript(scene: Scene, without_scripts: Page, path: str) -> None:
+    without_scripts.goto(scene.url + scene.path_of(path))
+    expect(without_scripts.locator("main")).to_contain_text("UTC")
 
 
 def test_the_overview_counts_what_waits_and_its_bars_zoom(scene: Scene, browser: Browser) -> None:

@@ -50,10 +50,28 @@ def check_delivered_once(service: LiveService, target: str, rows: int, keys: int
     assert len(last) == keys
 
 
-def killed_and_run_again(
-    bootstrap: str, directory: Path, name: str, rows: int, kills: int, *, runs_again: bool
-) -> None:
-    """Some rows are due at equal times; the order of those is that of their ids."""
+def interrupt(directory: Path, arguments: list[str], rows: int) -> None:
+    """Run the job, and stop it as Ctrl-C does: it tells what is left."""
+    with SparkJob(directory, *arguments, "--rate", str(rows / 50)) as running:
+        running.wait_until(lambda: "rows sent" in running.errors, "rows are sent")
+        assert running.interrupt() == 130
+        summary = json.loads(running.output)
+        assert summary["known"] + summary["sent"] + summary["left"] == rows
+        assert summary["left"] > 0
+        assert "Traceback" not in running.errors
+
+
+def killed_and_run_again(bootstrap: str, directory: Path, name: str, rows: int, kills: int, *, goes_on: bool) -> None:
+    """Kill a job, and run it again; some rows are due at equal times, and the order of those is that of their ids.
+
+    Args:
+        bootstrap: the broker.
+        directory: for the files of the jobs.
+        name: of the service.
+        rows: their number.
+        kills: how often the job is killed.
+        goes_on: whether it is also stopped as by Ctrl-C, and run once more when all is sent.
+    """
     keys = 97
     with LiveService(bootstrap, directory, name, max_delay="1h") as service:
         target = service.make_topic("out", 3)
@@ -63,18 +81,13 @@ def killed_and_run_again(
         for kill in range(kills):
             with SparkJob(directory / f"killed-{kill}", *arguments, "--rate", str(rows / 50)) as doomed:
                 doomed.kill_when(lambda: "rows sent" in doomed.errors, "rows are sent")
-        with SparkJob(directory / "interrupted", *arguments, "--rate", str(rows / 50)) as running:
-            running.wait_until(lambda: "rows sent" in running.errors, "rows are sent")
-            assert running.interrupt() == 130
-            summary = json.loads(running.output)
-            assert summary["known"] + summary["sent"] + summary["left"] == rows
-            assert summary["left"] > 0
-            assert "Traceback" not in running.errors
+        if goes_on:
+            interrupt(directory / "interrupted", arguments, rows)
         summary = summary_of(directory / "made-good", arguments)
         assert summary["known"] + summary["sent"] == rows
         assert 0 < summary["sent"] < rows
         check_delivered_once(service, target, rows, keys)
-        if runs_again:
+        if goes_on:
             again = summary_of(directory / "again", arguments)
             assert (again["sent"], again["known"], again["rejected"]) == (0, rows, {})
             check_delivered_once(service, target, rows, keys)
@@ -83,11 +96,11 @@ def killed_and_run_again(
 def test_a_killed_job_is_made_good_and_every_row_delivered_once(
     bootstrap: str, unique_name: Callable[[str], str], tmp_path: Path
 ) -> None:
-    killed_and_run_again(bootstrap, tmp_path, unique_name("schedule"), 3_000, 1, runs_again=False)
+    killed_and_run_again(bootstrap, tmp_path, unique_name("schedule"), 3_000, 1, goes_on=False)
 
 
 @pytest.mark.exhaustive
 def test_a_hundred_thousand_rows_are_delivered_once_through_five_kills(
     bootstrap: str, unique_name: Callable[[str], str], tmp_path: Path
 ) -> None:
-    killed_and_run_again(bootstrap, tmp_path, unique_name("schedule"), 100_000, 5, runs_again=True)
+    killed_and_run_again(bootstrap, tmp_path, unique_name("schedule"), 100_000, 5, goes_on=True)
