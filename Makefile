@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready-$(shell cksum < requirements.lock | cut -d' ' -f1)
 FOR    ?= 20s
 SOAK   ?= 60s
-JOBS   ?= 4
+JOBS   ?= 6
 MODULE ?=
 SAMPLE ?=
 KAFKA  ?=
@@ -56,7 +56,7 @@ browser: ## install Chromium for the tests of the console, if there is no browse
 	fi; \
 	apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends chromium > /dev/null
 
-test: $(READY) browser ## run the test suite on a real broker, in 4 processes; another number: JOBS=2
+test: $(READY) browser ## run the test suite on a real broker, in 6 processes; another number: JOBS=2
 	$(SUITE)
 
 test-all: $(READY) browser ## run all tests except soak and deploy: also the further cases and the tests that take minutes

@@ -5,22 +5,42 @@ seed chooses the cases.
 """
 
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped]
 
-TIERS: Final = ("pipelines", "e2e", "contracts", "integration", "simulation", "model", "unit")
-"""The tiers in the order of their run times, the longest first, so that all processes end at about the same time."""
+WAITING: Final = ("pipelines", "e2e", "contracts", "integration")
+"""Tiers whose tests mostly wait for other processes. The pipelines come first: one process runs them for minutes."""
+COMPUTING: Final = {"simulation": 10.0, "model": 8.0, "unit": 0.5}
+"""Tiers whose tests only compute, and about how many seconds of processor time a file of each takes."""
 
 
 @pytest.hookimpl(tryfirst=True)  # before markers are looked at
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Choose by the seed, and order by tier."""
     _choose(items, config.getoption("--seed"))
-    items.sort(key=lambda item: TIERS.index(_tier(item)) if _tier(item) in TIERS else len(TIERS))
+    places = _order({item.location[0]: _tier(item) for item in items})
+    items.sort(key=lambda item: places[item.location[0]])
+
+
+def _order(tiers: Mapping[str, str]) -> dict[str, float]:
+    """Return a place between 0 and 1 for each file, given its tier.
+
+    Files of tests that wait and of tests that compute are mixed evenly: so the processors are busy from the beginning,
+    and not too busy at the end.
+    """
+    waiting = sorted((file for file in tiers if tiers[file] in WAITING), key=lambda file: WAITING.index(tiers[file]))
+    places = {file: number / len(waiting) for number, file in enumerate(waiting)}
+    names = list(COMPUTING)
+    computing = sorted((file for file in tiers if tiers[file] in names), key=lambda file: names.index(tiers[file]))
+    passed_s, all_s = 0.0, sum(COMPUTING[tiers[file]] for file in computing)
+    for file in computing:
+        places[file] = passed_s / all_s
+        passed_s += COMPUTING[tiers[file]]
+    return {file: places.get(file, 1.0) for file in tiers}
 
 
 def _choose(items: Iterable[pytest.Item], seed: int) -> None:
