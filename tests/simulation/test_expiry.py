@@ -21,6 +21,7 @@ COURSES = 3
 
 
 @pytest.mark.no_cover
+@pytest.mark.some_of("deed")
 @pytest.mark.parametrize("deed", [crash, freeze, lose], ids=lambda deed: deed.__name__)
 def test_a_process_disturbed_at_any_step_delivers_nothing_after_its_expiry(seed: int, deed: Deed) -> None:
     shape = Shape(geometry=SMALL_LEVELS, expiring=0.7, windows=0.3)

@@ -18,6 +18,7 @@ COURSES = 3
 
 
 @pytest.mark.no_cover
+@pytest.mark.some_of("deed")
 @pytest.mark.parametrize("deed", [crash, freeze, lose], ids=lambda deed: deed.__name__)
 def test_a_process_disturbed_at_any_step_breaks_no_promise_to_a_name(seed: int, deed: Deed) -> None:
     shape = Shape(geometry=SMALL_LEVELS, names=0.7)

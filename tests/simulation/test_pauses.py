@@ -19,6 +19,7 @@ CONFIRMED_WITHIN_MS = 10_000
 
 
 @pytest.mark.no_cover
+@pytest.mark.some_of("deed")
 @pytest.mark.parametrize("deed", [crash, freeze, lose], ids=lambda deed: deed.__name__)
 def test_a_process_disturbed_at_any_step_serves_with_the_log_of_pauses(seed: int, deed: Deed) -> None:
     shape = Shape(geometry=SMALL_LEVELS, pauses=True)

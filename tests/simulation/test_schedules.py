@@ -25,6 +25,7 @@ HOUR_MS = 3_600_000
 
 
 @pytest.mark.no_cover
+@pytest.mark.some_of("deed")
 @pytest.mark.parametrize("deed", [crash, freeze, lose], ids=lambda deed: deed.__name__)
 def test_a_process_disturbed_at_any_step_breaks_no_promise_to_a_schedule(seed: int, deed: Deed) -> None:
     shape = Shape(geometry=SMALL_LEVELS, schedules=0.4)
