@@ -22,11 +22,11 @@ COMPUTING: Final = {"simulation": 10.0, "model": 8.0, "unit": 0.5}
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Choose by the seed, and order by tier."""
     _choose(items, config.getoption("--seed"))
-    places = _order({item.location[0]: _tier(item) for item in items})
+    places = order({item.location[0]: _tier(item) for item in items})
     items.sort(key=lambda item: places[item.location[0]])
 
 
-def _order(tiers: Mapping[str, str]) -> dict[str, float]:
+def order(tiers: Mapping[str, str]) -> dict[str, float]:
     """Return a place between 0 and 1 for each file, given its tier.
 
     Files of tests that wait and of tests that compute are mixed evenly: so the processors are busy from the beginning,

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.selection import order
+
 CHOICES = """
 import pytest
 
@@ -68,3 +70,15 @@ def test_all_processes_of_a_run_have_one_seed(run: pytest.Pytester) -> None:
     words = chosen(run, "-n", "2", "-k", "sides")
     assert sorted(words[::2]) == ["x", "y"]
     assert words[1] == words[3]
+
+
+def test_files_of_tests_that_wait_and_of_those_that_compute_are_mixed_and_pipelines_come_first() -> None:
+    waiting = {"p": "pipelines", "e1": "e2e", "e2": "e2e", "i": "integration"}
+    computing = {"s1": "simulation", "s2": "simulation", **{f"u{number}": "unit" for number in range(20)}}
+    places = order({**computing, **waiting, "d": "deploy"})
+    files = sorted(places, key=lambda file: places[file])
+    assert files[-1] == "d"
+    assert [file for file in files if file in waiting] == ["p", "e1", "e2", "i"]
+    assert files.index("p") < 2
+    assert files.index("s1") < files.index("e1") < files.index("s2") < files.index("e2") < files.index("u0")
+    assert files.index("i") < files.index("u19")
