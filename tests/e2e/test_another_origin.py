@@ -25,7 +25,7 @@ from tests.e2e.conftest import PARTITIONS, Lab
 from tests.support.brokers import wait_until
 from tests.support.mirror import Mirror
 from tests.support.programs import tarry
-from tests.support.topics import ends_of, read_topic
+from tests.support.topics import delete_topic, ends_of, read_topic
 
 ADOPT = ("tarry", "serve", "--adopt", "--config")
 FORMER, SENT = 800, 2_000
@@ -62,9 +62,7 @@ def reasons(serve: Serve) -> set[str]:
 
 
 def delete(bootstrap: str, topic: str) -> None:
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.delete_topics([topic])[topic].result(30)
-    wait_until(lambda: topic not in admin.list_topics(timeout=10).topics, f"{topic} is gone")
+    delete_topic(AdminClient({"bootstrap.servers": bootstrap}), topic)
 
 
 def checked(directory: Path, config: ServeConfig) -> list[str]:

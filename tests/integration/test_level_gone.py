@@ -12,7 +12,7 @@ from tarry.client import DelayedProducer
 from tests.support.brokers import wait_until
 from tests.support.processes import Serve, ServeConfig
 from tests.support.programs import tarry
-from tests.support.topics import read_topic
+from tests.support.topics import delete_topic, read_topic
 
 LEVELS = {"from": "2s", "width": "1s", "size": 4}
 WAITS_IN = 4
@@ -49,9 +49,7 @@ def filed(config: ServeConfig, serve: Serve) -> str:
 
 
 def delete(config: ServeConfig, topic: str) -> None:
-    admin = AdminClient({"bootstrap.servers": config.bootstrap})
-    admin.delete_topics([topic])[topic].result(30)
-    wait_until(lambda: topic not in admin.list_topics(timeout=10).topics, f"{topic} is gone")
+    delete_topic(AdminClient({"bootstrap.servers": config.bootstrap}), topic)
 
 
 def refused(serve: Serve) -> str:

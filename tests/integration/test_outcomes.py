@@ -23,6 +23,7 @@ from tarry.errors import BrokerError, FatalError, HeaderError, UsageError
 from tarry.handle import Handle
 from tests.support.brokers import wait_until
 from tests.support.processes import Serve, ServeConfig
+from tests.support.topics import make_topics
 
 PARTITIONS = 3
 _AUTHORIZER = {
@@ -130,10 +131,7 @@ def test_coroutines_wait_for_a_message_and_for_its_cancel(bootstrap: str, served
 
 def _make_intake(bootstrap: str, topic_name: str) -> str:
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    names = (topic_name, f"{topic_name}.results")
-    for future in admin.create_topics([NewTopic(name, PARTITIONS, 1) for name in names]).values():
-        future.result(30)
-    wait_until(lambda: set(names) <= set(admin.list_topics(timeout=5).topics), "the topics are known")
+    make_topics(admin, [topic_name, f"{topic_name}.results"], PARTITIONS)
     return topic_name
 
 

@@ -20,7 +20,7 @@ from tarry.handle import Handle
 from tests.support.brokers import wait_until
 from tests.support.processes import Serve, ServeConfig
 from tests.support.programs import tarry
-from tests.support.topics import ends_of, read_topic
+from tests.support.topics import ends_of, make_topics, read_topic
 
 SMALL = {"from": "2s", "width": "2s", "size": 4}
 """Four levels reach five minutes: buckets of 2, 8, 32 and 128 s."""
@@ -136,10 +136,7 @@ def _place(receipt: Receipt) -> tuple[str, int]:
 def intake(bootstrap: str, topic_name: str) -> str:
     """An intake of three partitions with its results, which nobody serves."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    names = (topic_name, f"{topic_name}.results")
-    for future in admin.create_topics([NewTopic(name, 3, 1) for name in names]).values():
-        future.result(30)
-    wait_until(lambda: set(names) <= set(admin.list_topics(timeout=5).topics), "the topics are known")
+    make_topics(admin, [topic_name, f"{topic_name}.results"], 3)
     return topic_name
 
 

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 from confluent_kafka import Message, Producer
 from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
 
 from tarry.client import DelayedMessage, DelayedProducer
 from tarry.devbroker import EmbeddedBroker
@@ -20,7 +19,7 @@ from tarry.devbroker.ports import HOST, free_port
 from tarry.errors import RetriableError, UsageError
 from tarry.testing import PRODUCE, Fault, KafkaProxy
 from tests.support.brokers import no_broker, wait_until
-from tests.support.topics import read_topic
+from tests.support.topics import make_topics, read_topic
 
 pytestmark = pytest.mark.broker
 
@@ -68,8 +67,7 @@ def log(proxied: tuple[KafkaProxy, EmbeddedBroker], topic_name: str) -> Callable
     """Reads the values in the one partition of a new topic of the test's name, past the proxy."""
     servers = proxied[1].bootstrap_servers
     admin = AdminClient({"bootstrap.servers": servers})
-    admin.create_topics([NewTopic(topic_name, 1, 1)])[topic_name].result(30)
-    wait_until(lambda: topic_name in admin.list_topics(timeout=5).topics, f"topic {topic_name} is known")
+    make_topics(admin, [topic_name])
     return lambda: [record.value() or b"" for record in read_topic(servers, topic_name, decided=True)]
 
 

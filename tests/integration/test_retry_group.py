@@ -14,7 +14,7 @@ from tarry.client.retry import HandlerTransaction, RetryingConsumer, RetryMessag
 from tarry.client.retry.halves import WHOLE_WITHIN_MS
 from tarry.client.retry.session import Session
 from tests.support.brokers import wait_until
-from tests.support.topics import read_topic
+from tests.support.topics import delete_topic, read_topic
 
 
 def make(bootstrap: str, *topics: str) -> None:
@@ -28,12 +28,6 @@ def send(bootstrap: str, topic: str, *values: bytes) -> None:
     for value in values:
         producer.produce(topic, value, b"k")
     assert producer.flush(30) == 0
-
-
-def delete(admin: AdminClient, topic: str) -> None:
-    """Delete a topic: it stands for a broker that does not know yet a topic that another one has just created."""
-    admin.delete_topics([topic])[topic].result(30)
-    wait_until(lambda: topic not in admin.list_topics(timeout=10).topics, "it is gone")
 
 
 def described(admin: AdminClient, group: str) -> ConsumerGroupDescription:
@@ -67,7 +61,7 @@ def test_a_member_that_joined_before_its_topics_were_known_gets_them_soon(
     session = consumer.join()
     admin = AdminClient({"bootstrap.servers": bootstrap})
     try:
-        delete(admin, consumer.names.retry)
+        delete_topic(admin, consumer.names.retry)
 
         def has_joined_without() -> bool:
             session.turn()
@@ -103,7 +97,7 @@ def test_a_leader_that_knew_its_topics_before_the_coordinator_did_gets_them_soon
             session = consumer.join()
             until_the_end.callback(session.abandon)
             wait_until(lambda: len(described(admin, group).members) == 2, "it has found its topics, and joins", 30.0)
-            delete(admin, consumer.names.retry)
+            delete_topic(admin, consumer.names.retry)
 
         def leads() -> bool:
             session.turn()

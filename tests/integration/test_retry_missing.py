@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
 
 from tarry.client.group_consumer import GroupClients
 from tarry.client.retry.core.journey import Journey
@@ -20,7 +19,7 @@ from tarry.clock import SystemClock
 from tarry.headers import TARGET
 from tarry.kafka.settings import Cluster
 from tarry.kafka.topics import RESULTS
-from tests.support.brokers import wait_until
+from tests.support.topics import make_topics
 
 KEY = b"k"
 HOUR_MS = 3_600_000
@@ -36,13 +35,7 @@ class Place:
         self._producer = Producer({"bootstrap.servers": bootstrap, "partitioner": "murmur2_random"})
         self._offset = 0
         admin = AdminClient({"bootstrap.servers": bootstrap})
-        made = admin.create_topics(
-            [NewTopic(topic, 1, 1) for topic in (self.names.intake, self.names.intake + RESULTS)]
-        )
-        for future in made.values():
-            future.result(30)
-        # A topic that is made may not be in the answer to the next question yet.
-        wait_until(lambda: made.keys() <= admin.list_topics(timeout=30).topics.keys(), "the topics are there")
+        make_topics(admin, [self.names.intake, self.names.intake + RESULTS])
         clients = GroupClients(cluster, cluster.member("tests", "classic", None), [], _refuse)
         self.missing = Missing(clients, self.names, SystemClock(), after_ms=0, longest_ms=0, on_event=_refuse)
         self.served = 0

@@ -4,14 +4,13 @@ from typing import Any
 
 from confluent_kafka import Consumer, Message, TopicPartition
 from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
 
 from tarry.client import Receipt
 from tarry.core.request.intake_policy import IntakePolicy
 from tarry.core.request.reader import RequestReader
 from tarry.core.request.request import Request
 from tests.support.brokers import wait_until
-from tests.support.topics import count_led
+from tests.support.topics import make_topics
 
 PARTITIONS = 3
 """The number of partitions of topics from `make_topic`."""
@@ -19,10 +18,7 @@ PARTITIONS = 3
 
 def make_topic(bootstrap: str, name: str, **config: str) -> str:
     """Create a topic and wait until the broker knows it; names of settings have `_` for dots."""
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    settings = {key.replace("_", "."): value for key, value in config.items()}
-    admin.create_topics([NewTopic(name, PARTITIONS, 1, config=settings)])[name].result(30)
-    wait_until(lambda: count_led(admin, name) == PARTITIONS, f"topic {name} is known")
+    make_topics(AdminClient({"bootstrap.servers": bootstrap}), [name], PARTITIONS, **config)
     return name
 
 

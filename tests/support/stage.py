@@ -11,7 +11,6 @@ from typing import Any, Literal
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
 
 from tarry.clock import Clock, SystemClock
 from tarry.core.partition import PartitionState
@@ -42,7 +41,7 @@ from tarry.service.worker.targets import Targets
 from tarry.timer import TimingWheel
 from tests.support.brokers import wait_until
 from tests.support.topic_settings import change_settings
-from tests.support.topics import count_led
+from tests.support.topics import count_led, make_topics
 
 GEOMETRY = Geometry(20_000, 10, 0)
 PATIENCE_S = 20.0
@@ -97,9 +96,7 @@ class Stage:
     # -- topics --------------------------------------------------------------------------------------------------------
 
     def make_topic(self, topic: str, partitions: int = 1, **config: str) -> str:
-        settings = {name.replace("_", "."): value for name, value in config.items()}
-        self.admin.create_topics([NewTopic(topic, partitions, 1, config=settings)])[topic].result(30)
-        wait_until(lambda: self.count(topic) == partitions, f"{topic} is known")
+        make_topics(self.admin, [topic], partitions, **config)
         return topic
 
     def configure(self, topic: str, **config: str) -> None:

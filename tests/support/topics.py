@@ -1,5 +1,6 @@
-"""Reads a topic from beginning to end, such as results and dead letters: few records, with all their headers."""
+"""Makes and deletes topics, and reads one from beginning to end: few records, with all their headers."""
 
+from collections.abc import Iterable
 from typing import Any, Final
 
 from confluent_kafka import (
@@ -12,8 +13,27 @@ from confluent_kafka import (
     TopicPartition,
 )
 from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from tests.support.brokers import wait_until
 
 _QUIET_S: Final = 30.0
+_NOT_YET: Final = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.LEADER_NOT_AVAILABLE)
+
+
+def make_topics(admin: AdminClient, names: Iterable[str], partitions: int = 1, **config: str) -> None:
+    """Create topics, and wait until they have leaders; names of settings have `_` for dots."""
+    settings = {name.replace("_", "."): value for name, value in config.items()}
+    futures = admin.create_topics([NewTopic(name, partitions, 1, config=settings) for name in names])
+    for future in futures.values():
+        future.result(30)
+    wait_until(lambda: all(count_led(admin, name) == partitions for name in futures), f"{[*futures]} are known")
+
+
+def delete_topic(admin: AdminClient, topic: str) -> None:
+    """Delete a topic, and wait until it is gone."""
+    admin.delete_topics([topic])[topic].result(30)
+    wait_until(lambda: count_led(admin, topic) == 0, f"{topic} is gone")
 
 
 def read_topic(bootstrap: str, topic: str, *, decided: bool = False) -> "list[Message[Any, Any]]":
@@ -70,7 +90,7 @@ def count_led(admin: AdminClient, topic: str) -> int:
     try:
         partitions = future.result().partitions
     except KafkaException as exception:
-        if exception.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+        if exception.args[0].code() in _NOT_YET:
             return 0
         raise
     return len([one for one in partitions if one.leader is not None and one.leader.id >= 0])
