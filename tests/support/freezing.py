@@ -14,11 +14,13 @@ from tarry.kafka.offsets import Offsets
 from tarry.kafka.settings import Cluster
 from tests.support.brokers import wait_until
 from tests.support.chaos import is_stopped
+from tests.support.processes import Serve
 
 
 @contextmanager
-def frozen(pids: Sequence[int], bootstrap: str, intake: str) -> Iterator[None]:
-    """Stop processes for the time of the block; the first one is the parent of the others."""
+def frozen(serve: Serve, bootstrap: str, intake: str) -> Iterator[None]:
+    """Stop all processes of a service of one intake for the time of the block."""
+    pids = [serve.pid, *serve.workers.values()]
     cluster = Cluster(bootstrap)
     admin = AdminClient(cluster.client())
     try:

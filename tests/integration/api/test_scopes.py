@@ -195,8 +195,7 @@ def test_a_name_of_others_is_not_replaced_by_sending_elsewhere(
 
 
 def frozen_service(place: Place) -> AbstractContextManager[None]:
-    process = place.service.process
-    return frozen([process.pid, *process.workers.values()], place.service.bootstrap_servers, place.service.intake)
+    return frozen(place.service.process, place.service.bootstrap_servers, place.service.intake)
 
 
 def test_a_name_of_others_is_neither_replaced_nor_cancelled_before_the_service_has_read_it(place: Place) -> None:
