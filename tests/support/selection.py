@@ -6,16 +6,20 @@ seed chooses the cases.
 
 import random
 from collections.abc import Iterable, Mapping
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped]
 
-WAITING: Final = ("pipelines", "e2e", "contracts", "integration")
-"""Tiers whose tests mostly wait for other processes. The pipelines come first: one process runs them for minutes."""
-COMPUTING: Final = {"simulation": 10.0, "model": 8.0, "unit": 0.5}
-"""Tiers whose tests only compute, and about how many seconds of processor time a file of each takes."""
+KINDS: Final[tuple[Mapping[str, float], ...]] = (
+    # Tests that mostly wait for other processes. The pipelines come first: one process runs them for minutes.
+    {"pipelines": 1.0, "e2e": 1.0, "contracts": 1.0, "integration": 1.0},
+    # Tests that only compute.
+    {"simulation": 10.0, "model": 8.0, "unit": 0.5},
+)
+"""The tiers by the kind of their tests, each kind in order, and how long a file of a tier takes beside its kind."""
 
 
 @pytest.hookimpl(tryfirst=True)  # before markers are looked at
@@ -32,15 +36,12 @@ def order(tiers: Mapping[str, str]) -> dict[str, float]:
     Files of tests that wait and of tests that compute are mixed evenly: so the processors are busy from the beginning,
     and not too busy at the end.
     """
-    waiting = sorted((file for file in tiers if tiers[file] in WAITING), key=lambda file: WAITING.index(tiers[file]))
-    places = {file: number / len(waiting) for number, file in enumerate(waiting)}
-    names = list(COMPUTING)
-    computing = sorted((file for file in tiers if tiers[file] in names), key=lambda file: names.index(tiers[file]))
-    passed_s, all_s = 0.0, sum(COMPUTING[tiers[file]] for file in computing)
-    for file in computing:
-        places[file] = passed_s / all_s
-        passed_s += COMPUTING[tiers[file]]
-    return {file: places.get(file, 1.0) for file in tiers}
+    places = dict.fromkeys(tiers, 1.0)
+    for kind in KINDS:
+        files = [file for tier in kind for file in tiers if tiers[file] == tier]
+        passed = list(accumulate((kind[tiers[file]] for file in files), initial=0.0))
+        places |= {file: before / passed[-1] for file, before in zip(files, passed, strict=False)}
+    return places
 
 
 def _choose(items: Iterable[pytest.Item], seed: int) -> None:
