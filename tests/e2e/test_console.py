@@ -118,6 +118,7 @@ def test_each_page_opens_without_trouble_fits_a_phone_and_axe_has_nothing_to_say
         assert watched.page.evaluate(background) != light
         assert watched.axe(rules=["color-contrast"]) == []
         watched.page.set_viewport_size(PHONE)
+        watched.page.reload()
         assert width_of(watched.page) <= PHONE["width"]
         assert watched.troubles == []
 
