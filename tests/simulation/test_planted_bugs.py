@@ -2,8 +2,8 @@
 
 Without this, a service that keeps its promises could not be distinguished from a simulation that detects nothing. A bug
 counts as found if a world shows a fault of the promise that the bug breaks, and is clean without the bug. The ordinary
-suite runs the recorded worlds. If they do not find their bugs any more, because the events in them have changed, run
-`python -m tests.simulation.record_planted`.
+suite runs a recorded world of each bug, and those of twenty bugs also without it. If they do not find their bugs any
+more, because the events in them have changed, run `python -m tests.simulation.record_planted`.
 """
 
 from contextlib import closing
@@ -42,7 +42,7 @@ def test_a_planted_bug_is_found_in_its_world(name: str, world: int, tmp_path: Pa
     assert found.finds(bug), f"{name} shows as {bug.breaks}; python -m tests.simulation.record_planted {name}"
 
 
-# The worlds of twenty bugs for each seed: that one is not clean any more means a fault of the service.
+# For each seed twenty bugs: a world that is not clean any more shows a fault of the service, as others do.
 @pytest.mark.no_cover
 @pytest.mark.some_of("world")
 @pytest.mark.some_of("name", 20)
