@@ -85,6 +85,14 @@ def test_a_correct_run_is_clean_and_aborted_messages_never_arrive(lab: Lab, faul
         report.assert_clean()
 
 
+def test_a_reader_that_is_told_to_finish_while_it_starts_reads_to_the_end(lab: Lab) -> None:
+    topic = lab.targets[0].topic
+    producer = Producer({"bootstrap.servers": lab.bootstrap})
+    producer.produce(topic, b"v", partition=1)
+    producer.flush()
+    assert [one.partition for one in lab.read(topic).finish()] == [1]
+
+
 def test_a_reader_that_waits_in_vain_tells_what_an_open_transaction_holds_back(lab: Lab) -> None:
     topic = lab.targets[0].topic
     reader = lab.read(topic)

@@ -4,15 +4,16 @@ A reader in the test's process would share the interpreter lock with the test, s
 late. `python -m tests.support.reader` only reads. It appends frames of arrivals to a file, and `Reader` in the test
 collects them from there.
 
-On SIGTERM the process asks for the ends of the topics as a read_uncommitted client, reads up to these ends, and exits
-with 0. So it misses no record that was written before, and needs no time-out to decide that no more records come. If it
-cannot reach the ends, because a transaction is open, it exits with 3.
+When its standard input ends, the process asks for the ends of the topics as a read_uncommitted client, reads up to
+these ends, and exits with 0. So it misses no record that was written before, and needs no time-out to decide that no
+more records come. If it cannot reach the ends, because a transaction is open, it exits with 3. A signal would not do:
+it would kill a process that is not yet far enough to catch it.
 """
 
 import argparse
 import contextlib
 import marshal
-import signal
+import select
 import struct
 import subprocess
 import sys
@@ -87,6 +88,7 @@ class Reader:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "tests.support.reader", bootstrap, str(self._path), *topics],
                 cwd=Path(__file__).parents[2],
+                stdin=subprocess.PIPE,
                 stderr=log,
                 start_new_session=True,
             )
@@ -134,7 +136,7 @@ class Reader:
         Raises:
             AssertionError: the end could not be reached: a transaction is open.
         """
-        self._process.send_signal(signal.SIGTERM)
+        self._end_its_input()
         code = self._process.wait(FINISH_S + 30)
         if code != 0:
             raise AssertionError(f"the reader ended with {code}: {self._log.read_text()}")
@@ -145,8 +147,13 @@ class Reader:
         if self._process.poll() is None:
             self._process.kill()
             self._process.wait()
+        self._end_its_input()
         self._frames.close()
         self._path.unlink()
+
+    def _end_its_input(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
 
     def _standing(self) -> str:
         """Return how far targets are read, stable and written: it shows which part is behind."""
@@ -253,25 +260,22 @@ class _Reading:
         return {place: end - self._reached[place] for place, end in ends.items() if self._reached[place] < end}
 
 
+def _input_has_ended() -> bool:
+    return bool(select.select([sys.stdin], [], [], 0)[0])  # nobody writes to it
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description="append what a read_committed reader gets to a file")
     parser.add_argument("bootstrap")
     parser.add_argument("path", type=Path)
     parser.add_argument("topics", nargs="+")
     arguments = parser.parse_args()
-    told_to_finish = False
-
-    def finish(_signal: int, _frame: object) -> None:
-        nonlocal told_to_finish
-        told_to_finish = True
-
-    signal.signal(signal.SIGTERM, finish)
     reading_ = _Reading(arguments.bootstrap, arguments.topics)
     ends: dict[tuple[str, int], int] | None = None
     give_up = 0.0
     with arguments.path.open("ab", buffering=0) as frames:
         while True:
-            if told_to_finish and ends is None:
+            if ends is None and _input_has_ended():
                 ends, give_up = reading_.ends(), time.monotonic() + FINISH_S
             if batch := reading_.batch():
                 frame = marshal.dumps(batch)
