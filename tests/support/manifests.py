@@ -24,7 +24,7 @@ kubernetes_validate: Any = import_module("kubernetes_validate")
 def objects(path: Path = MANIFESTS) -> list[Object]:
     """All objects of a file, or of a directory and those below."""
     files = sorted(path.rglob("*.yaml")) if path.is_dir() else [path]
-    return [one for file in files for one in yaml.safe_load_all(file.read_text(encoding="utf-8")) if one]
+    return [one for file in files for one in yaml.load_all(file.read_text(encoding="utf-8"), yaml.CSafeLoader) if one]
 
 
 def of_kind(kind: str) -> list[Object]:

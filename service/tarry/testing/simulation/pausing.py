@@ -89,9 +89,11 @@ class PausedTargets:
 
     def is_paused(self, topic: str, now_ms: int) -> bool:
         """Whether a target was paused last, and is not resumed."""
-        return any(
-            one.pause.target == topic and one.resumed is None and one.pause.holds_at(now_ms) for one in self.pauses
-        )
+        return topic in self.paused(now_ms)
+
+    def paused(self, now_ms: int) -> set[str]:
+        """Return the targets that were paused last, and are not resumed."""
+        return {one.pause.target for one in self.pauses if one.resumed is None and one.pause.holds_at(now_ms)}
 
     def look(self) -> None:
         """Note which pauses are confirmed by now."""

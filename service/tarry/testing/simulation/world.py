@@ -1033,18 +1033,17 @@ class World:
 
     def _complain(self, wall_ms: int, now_ms: int) -> None:
         """Record messages that should have become visible by now."""
+        patience_ms, unreachable = self._patience_ms, self.away | self.pausing.paused(wall_ms)
         for waiting in self._waiting.values():
             message = waiting.message
             is_early = message.due_ms > wall_ms
-            is_paused = bool(message.target) and self.pausing.is_paused(message.target or "", wall_ms)
-            is_away = is_paused or message.target in self.away
-            if is_early or waiting.has_stub or is_away or self._is_held(message.place):
+            if is_early or waiting.has_stub or message.target in unreachable or self._is_held(message.place):
                 waiting.due_since_ms = None
             elif waiting.due_since_ms is None:
                 waiting.due_since_ms = now_ms
-            elif not waiting.told and now_ms - max(waiting.due_since_ms, self.disturbed_ms) >= self._patience_ms:
+            elif not waiting.told and now_ms - max(waiting.due_since_ms, self.disturbed_ms) >= patience_ms:
                 waiting.told = True
-                self._stuck.append(f"{self._patience_ms} ms: {waiting.message}")
+                self._stuck.append(f"{patience_ms} ms: {waiting.message}")
 
     @property
     def _patience_ms(self) -> int:
