@@ -27,7 +27,8 @@ class LiveService:
         directory: the directory for its configuration and its log.
         name: a name that is unique on that broker; the names of the intake, the group and the topics begin with it.
         partitions: the number of partitions of the intake.
-        **settings: more settings of the intake, by name, such as `delay="5s", target="orders"`.
+        **settings: more settings of the intake, by name, such as `delay="5s", target="orders"`. `max_delay` is 60s
+            unless you set it.
     """
 
     def __init__(

@@ -37,6 +37,8 @@ class ServeError(TarryError, AssertionError):
 class ServeConfig:
     """The content of a test's `tarry.toml`. Other settings have the service's defaults.
 
+    But `max_delay` is 60s, and `http.port` is 0, a free port.
+
     Args:
         bootstrap: the broker, HOST:PORT.
         intake: the topic of the intake.

@@ -93,6 +93,16 @@ def test_where_the_first_may_be_cancelled_the_second_may_be_delivered() -> None:
     assert duplicates(replace(SECOND, was_known=True), SentCancel(PLACE, 5, FIRST)) == []
 
 
+@pytest.mark.parametrize(("unknown", "faults"), [((), ["cancelled, and delivered"]), ((FIRST.source,), [])])
+def test_a_message_that_is_delivered_after_its_cancel_is_a_fault_unless_its_owner_could_not_know_it(
+    unknown: tuple[str, ...], faults: list[str]
+) -> None:
+    cancel = SentCancel(PLACE, 5, SECOND, may_know=True, unknown=frozenset(unknown))
+    cancelled = SeenResult({"outcome": "cancelled", "source": SECOND.source, "cancel_source": cancel.source}, 0)
+    judged = Duplicates((FIRST, SECOND), [cancelled, fired(FIRST, 1)], {FIRST.source})
+    assert [kind for kind, _ in judged.faults_of_cancels([cancel])] == faults
+
+
 def duplicates(second: Sent, *cancels: SentCancel) -> list[str]:
     """The faults that the judge finds where both are delivered."""
     both = (FIRST, second)

@@ -88,7 +88,7 @@ class Duplicates:
                 lies = (
                     one.outcome == Outcome.CANCELLED and fired[message.source] > one.offset for one in answers_to_it
                 )
-                if cancel.may_know and any(lies):
+                if cancel.may_know and message.source not in cancel.unknown and any(lies):
                     yield "cancelled, and delivered", f"{message}, by {cancel}"
 
     def faults_of_duplicates(

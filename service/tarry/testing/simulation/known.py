@@ -32,6 +32,10 @@ class Known:
         """Record a take-over of a partition."""
         self._terms[place] += 1
 
+    def term(self, place: Place) -> int:
+        """Return the number of the current term of a partition."""
+        return self._terms[place]
+
     def send(self, message: Sent) -> None:
         """Record that a message was sent."""
         self._sent[message.source] = self._terms[message.place]

@@ -27,6 +27,7 @@ class Sent:
         was_known: whether the owner that delivered it knew an earlier message with the same name when it read this one,
             however late.
         expires_ms: when it expires, in wall time; None: never.
+        term: the term in which it was first read: how many owners its partition had had by then.
     """
 
     id: bytes
@@ -40,6 +41,7 @@ class Sent:
     in_time: bool = False
     was_known: bool = False
     expires_ms: int | None = None
+    term: int = 0
 
     @property
     def source(self) -> str:
@@ -67,6 +69,8 @@ class SentCancel:
         message: the message that it cancels. The intake may have other messages with the same name.
         in_time: whether the owner had read the cancel, and so all earlier records, before the message was due.
         may_know: whether the owner read the cancel soon enough to still know the message after its delivery.
+        unknown: the sources of messages in the parked log when the cancel was answered, which an earlier owner had put
+            there: the present owner does not know their ids.
     """
 
     place: Place
@@ -74,6 +78,7 @@ class SentCancel:
     message: Sent
     in_time: bool = False
     may_know: bool = False
+    unknown: frozenset[str] = frozenset()
 
     @property
     def source(self) -> str:

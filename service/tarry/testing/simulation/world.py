@@ -19,8 +19,11 @@ from tarry.core.murmur2 import partition_of
 from tarry.core.progress.checkpoint import Geometry
 from tarry.core.progress.journal import encode_done
 from tarry.core.progress.log_order import AHEAD_MS
+from tarry.core.progress.source import PARKED as PARKED_LOG
+from tarry.core.progress.source import Source
 from tarry.core.request.intake_policy import IntakePolicy
 from tarry.core.request.reader import RequestReader
+from tarry.core.wheel.filed import read_filed, target_of
 from tarry.core.wheel.overflow import USUAL, Upkeep
 from tarry.core.window.parked import PARK_AFTER_MS
 from tarry.errors import MembershipLostError
@@ -950,6 +953,7 @@ class World:
                 # With less memory, delivered messages are forgotten earlier.
                 is_ample = self.shape.memory_budget_bytes >= AMPLE_BYTES
                 message.in_time = latest_ms < message.due_ms and is_ample
+                message.term = self._known.term(place)
                 after_ms = latest_ms - message.due_ms
                 self._known.read(message, is_soon=is_ample and after_ms < self.shape.geometry.width_ms)
                 if now_ms < message.due_ms:
@@ -989,8 +993,8 @@ class World:
             stamp_ms = record.timestamp()[1]
             seen = Seen(id_, where, record.offset() or 0, stamp_ms, self._latest_ms, now_ms, value, source)
             self._seen[suffix].append(seen)
-            for purge in self.purges if suffix == RESULTS else ():
-                purge.is_answered = purge.is_answered or purge.source == source
+            if suffix == RESULTS:
+                self._note_answers(source, value or b"")
             if suffix == "delivered" and (waiting := self._waiting.get(source)) is not None:
                 self._known.deliver(waiting.message)
             # For `fired`, the delivery itself must be seen, and `scheduled` is not final.
@@ -999,6 +1003,24 @@ class World:
         if not self._paused:
             self._complain(wall_ms, now_ms)
         return bool(records)
+
+    def _note_answers(self, source: str, value: bytes) -> None:
+        """Note of a purge that it is answered, and of a cancel which parked messages its owner does not know."""
+        for purge in self.purges:
+            purge.is_answered = purge.is_answered or purge.source == source
+        cancel_source = json.loads(value).get("cancel_source") if b'"cancelled"' in value else None
+        for cancel in self.cancels if cancel_source else ():
+            if cancel.source == cancel_source and cancel.place in self._owners:
+                term, filed = self._known.term(cancel.place), self._parked_offsets(cancel.place[1])
+                parked = (one for one in self.sent if one.place == cancel.place and one.offset in filed)
+                cancel.unknown = frozenset(one.source for one in parked if one.term < term)
+
+    def _parked_offsets(self, partition: int) -> set[int]:
+        """Return the offsets in the intake of the messages in a partition of the parked log."""
+        log: Source = Source(PARKED_LOG, 0)
+        records: Any = self.broker.records(INTAKE + PARKED, partition)
+        filed = (one for one in records if target_of(one.headers) is not None)
+        return {read_filed(log, one.offset, one.key, one.value, one.headers).sequence for one in filed}
 
     def _is_apart(
         self, record: Message, where: Place, headers: Mapping[str, bytes | None], id_: bytes, now_ms: int
