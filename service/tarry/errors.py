@@ -22,12 +22,13 @@ Kafka's own errors are translated in one place, `tarry.kafka.errors`.
 class TarryError(Exception):
     """The base class of all errors that tarry raises on purpose.
 
-    The text is one line. Where the caller can do something about the error, most texts say what.
+    The text is one line (only that of `tarry.testing.ServeError` ends with lines of the log). Where the caller can do
+    something about the error, most texts say what.
     """
 
 
 class ConfigError(TarryError):
-    """The configuration has an unknown field or an invalid value."""
+    """A setting, an argument or an option is invalid, or a package that it needs is not installed."""
 
 
 class HeaderError(TarryError):

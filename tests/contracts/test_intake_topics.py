@@ -84,7 +84,7 @@ def test_a_level_with_another_number_of_partitions_is_refused_in_one_line(kafka:
     assert _refusal(kafka, intake) == (
         f".wheel-1 has 12 partitions, and 2 are configured: "
         f"it was made by an earlier version of tarry, or for another number of partitions of {intake}: "
-        "set that back, or take an intake of another name"
+        "set `partitions` back to that number, or use an intake with another name"
     )
 
 

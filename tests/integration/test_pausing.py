@@ -127,9 +127,16 @@ def test_nothing_comes_to_a_paused_target_also_after_a_kill_and_all_of_it_in_ord
     assert scene.command("resume", scene.paused, "--reason", "it is back").code == 0
     scene.wait_delivered(scene.paused)
     assert scene.rows("paused") == []
+    again = scene.command("resume", scene.paused)
+    assert (again.code, again.err) == (0, f"note: {scene.paused} was not paused for messages of {scene.intake}\n")
     assert [event["target"] for event in scene.serve.events("target_paused")] == [scene.paused]
     assert [event["target"] for event in scene.serve.events("target_resumed")] == [scene.paused]
-    assert scene.serve.stop() == 0
+    scene.serve.kill()
+    assert scene.command("resume", scene.paused, "--wait", "0s").code == 0
+    numbers = ", ".join(map(str, range(PARTITIONS)))
+    assert scene.command("paused").out == (
+        f"{scene.intake}: no target is paused\n  not confirmed yet by partitions {numbers}\n"
+    )
 
 
 def test_a_pause_that_is_written_while_nobody_serves_holds_from_the_start(scene: Scene) -> None:
@@ -245,7 +252,7 @@ def test_an_intake_without_the_topic_says_so(scene: Scene) -> None:
     assert "`tarry topics` and `tarry serve` create it" in said.err
     said = scene.command("pause", "no-such-topic", "--reason", "r")
     assert said.code == 1
-    assert "there is no topic no-such-topic" in said.err
+    assert "topic no-such-topic does not exist" in said.err
 
 
 def test_an_open_transaction_in_the_topic_holds_up_no_take_over(scene: Scene) -> None:

@@ -25,6 +25,8 @@ from tests.support.topics import ends_of, make_topics, read_topic
 SMALL = {"from": "2s", "width": "2s", "size": 4}
 """Four levels reach five minutes: buckets of 2, 8, 32 and 128 s."""
 
+ADVICE = "check the name of the intake, or create its topics with `tarry topics`"
+
 DELAYS_S = (0, 56, 100, 200)
 """The first is due, the second goes to level 3 and the last to level 4, at any time of the day."""
 
@@ -80,7 +82,11 @@ def scene(bootstrap: str, unique_name: Callable[[str], str], tmp_path: Path) -> 
 
 def test_waiting_messages_are_counted_listed_and_found_while_served_and_after_a_kill(scene: ServedIntake) -> None:
     code, out, err = scene.run("pending")
-    assert (code, out, err) == (1, "", f"tarry: there is no topic {scene.config.intake}\n")
+    assert (code, out, err) == (
+        1,
+        "",
+        f"tarry: there is no topic {scene.config.intake}: {ADVICE}\n",
+    )
     scene.serve.start().wait_serving()
     assert scene.run("pending") == (0, f"{scene.config.intake}: nothing waits\n", "")
     scene.send()

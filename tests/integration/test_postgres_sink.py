@@ -264,7 +264,7 @@ def test_an_old_owner_is_refused_and_its_transaction_leaves_nothing(database: Po
     assert old.write({PLACE: generation}, {PLACE: 9}, messages(7, 2)) == 2
     assert new.take_over({PLACE: 0}) == {PLACE: (9, generation + 1)}
     with pytest.raises(
-        TakenOverError, match=r"^orders/0 was taken over by another process: its generation is 2, and 1"
+        TakenOverError, match=r"^orders/0 was taken over by another process: generation 2 in the database, 1 in"
     ):
         old.write({PLACE: generation}, {PLACE: 20}, messages(9, 11))
     assert len(database.rows("SELECT 1 FROM rows WHERE sink = %s", make_store.name)) == 2

@@ -25,7 +25,7 @@ def make(directory: Path, config: ServeConfig) -> tuple[int, list[str], str]:
 
 
 def test_topics_are_made_once_and_a_service_finds_nothing_to_make(config: ServeConfig, tmp_path: Path) -> None:
-    ok = f"ok    {config.intake}: its topics are as they must be"
+    ok = f"ok    {config.intake}: the topics that it needs are as they must be"
     code, lines, _log = make(tmp_path, config)
     assert code == 0
     assert lines[-1] == ok

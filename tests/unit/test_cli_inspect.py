@@ -232,7 +232,10 @@ def test_pending_lists_what_is_due_at_a_time(broker: FakeBroker) -> None:
 def test_a_missing_intake_is_one_line(broker: FakeBroker) -> None:
     _, _, refusal = _run("pending", "--intake", "nowhere")
     assert isinstance(refusal, TarryError)
-    assert str(refusal) == "there is no topic nowhere"
+    assert (
+        str(refusal)
+        == "there is no topic nowhere: check the name of the intake, or create its topics with `tarry topics`"
+    )
 
 
 @pytest.mark.parametrize(

@@ -99,7 +99,7 @@ def test_if_no_broker_answers_the_command_says_that_it_used_the_default_address(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     for more, hint in (
-        ([], " (no tarry.toml here, and no --bootstrap-servers: the address is the default)"),
+        ([], (" (this is the default address, because there is no tarry.toml here, and no --bootstrap-servers)")),
         (["--bootstrap-servers", NOBODY], ""),
     ):
         monkeypatch.setattr(looking, "cluster_of", lambda _settings: Cluster(NOBODY))
@@ -126,7 +126,7 @@ def test_only_an_option_that_the_command_has_is_missed(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     said = _default_address_hint(BrokerError("nobody answers"), words)
-    assert said.startswith(" (no tarry.toml here")
+    assert said.startswith(" (this is the default address, because there is no tarry.toml here")
     assert ("--bootstrap-servers" in said) == named
 
 

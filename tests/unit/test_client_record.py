@@ -109,9 +109,9 @@ def test_an_undeliverable_message_is_refused_in_one_line(fields: dict[str, Any],
         ({"name": ""}, "name: is empty"),
         ({"name": "ü" * 128}, "name: has 256 bytes, and at most 255 are allowed"),
         ({"name": b"\xff"}, "name: is not UTF-8"),
-        ({"name": "n", "key": None}, "name: belongs to a key, which must not be null"),
+        ({"name": "n", "key": None}, "name: needs a key, which must not be null"),
         ({"only_if": "absent"}, "only_if: needs a name"),
-        ({"name": "n", "only_if": "sometimes"}, "only_if: neither absent nor present"),
+        ({"name": "n", "only_if": "sometimes"}, "only_if: must be absent or present"),
     ],
 )
 def test_a_name_that_the_service_would_refuse_is_refused_in_one_line(fields: dict[str, Any], says: str) -> None:

@@ -94,10 +94,10 @@ def test_all_that_a_schedule_can_have_is_a_header() -> None:
         ({"cron": "0 9 * * *", "first": NEW_YEAR}, "first: needs every"),
         ({"first": datetime(2026, 1, 1)}, "first: needs a time zone"),  # noqa: DTZ001 - the case
         ({"first": datetime.max.replace(tzinfo=timezone(-timedelta(hours=1)))}, "first: after the year 9999"),
-        ({"key": None}, "name: belongs to a key"),
+        ({"key": None}, "name: needs a key"),
         ({"name": None}, "name: a schedule needs one"),
         ({"name": ""}, "name: is empty"),
-        ({"only_if": "maybe"}, "only_if: neither absent nor present"),
+        ({"only_if": "maybe"}, "only_if: must be absent or present"),
         ({"target": "a b"}, "target: not a legal topic name"),
         ({"id": "order-17"}, "id: not a UUID"),
         ({"headers": {"tarry-next": "1 2 3"}}, "headers: tarry-next is a request header"),

@@ -232,7 +232,7 @@ def test_options_of_the_classic_protocol_are_refused_with_the_other(tmp_path: Pa
         ("[overflow]\nsize = 1", "overflow.size: should be greater than or equal to 2"),
         ("[overflow]\nwidth = 20", "overflow.width: a duration is text with a unit"),
         ('[overflow]\nwidth = "20"', "overflow.width: a duration needs a unit"),
-        ('[overflow]\nfrom = "10s"', "overflow.from: less than overflow.width (20s)"),
+        ('[overflow]\nfrom = "10s"', "overflow.from: must be at least overflow.width (20s)"),
         ('[[intake]]\ntopic = "a"\ndelay = "1s"', "intake[0].target: missing"),
         ('[[intake]]\ntopic = "a"\ntarget = "b"', "intake[0].delay: missing"),
         (
@@ -255,7 +255,7 @@ def test_options_of_the_classic_protocol_are_refused_with_the_other(tmp_path: Pa
         ('[[intake]]\ntopic = "a"\ntargets = []', "intake[0].targets: needs at least one glob"),
         ('[[intake]]\ntopic = "a"\ntargets = ["b", "%"]', "intake[0].targets[1]: not a glob"),
         ('[[intake]]\ntopic = "a b"', "intake[0].topic: not a legal topic name"),
-        (f'[[intake]]\ntopic = "{"x" * 241}"', "intake[0].topic: longer than 240"),
+        (f'[[intake]]\ntopic = "{"x" * 241}"', "intake[0].topic: must have at most 240"),
         ('[[intake]]\ntopic = "a"\n[[intake]]\ntopic = "a"', "intake[1].topic: the same name as intake[0]"),
         (
             '[[intake]]\ntopic = "a.b"\n[[intake]]\ntopic = "a_b"',

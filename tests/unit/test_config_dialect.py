@@ -83,7 +83,7 @@ def test_a_dialect_without_a_header_for_the_target_may_come_with_a_target(tmp_pa
         (['same_key = "keep"', 'dialect = "etf1"'], "intake[0].same_key: should be 'replace'"),
         (
             ['same_key = "replace"', 'dialect = "etf1"', "names_limit = 0"],
-            "intake[0].same_key: may not be set together with names_limit 0",
+            "intake[0].same_key: needs a names_limit above 0",
         ),
         (['dialect = "rabbitmq"', 'target = "schedules"'], "intake[0].target: leads back to schedules"),
         (['dialect = "rabbitmq"', 'target = "schedules.dead"'], "intake[0].target: is an internal topic"),

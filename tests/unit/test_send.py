@@ -33,9 +33,9 @@ def _read(tmp_path: Path, text: str) -> list[DelayedMessage | RepeatedMessage]:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ([], "needs TARGET, or --file"),
-        (["orders"], "needs either --delay or --at"),
-        (["orders", "v", "--delay", "5s", "--at", "2030-01-01T00:00:00Z"], "needs either --delay or --at"),
+        ([], "give TARGET, or --file F"),
+        (["orders"], "give either --delay or --at"),
+        (["orders", "v", "--delay", "5s", "--at", "2030-01-01T00:00:00Z"], "give either --delay or --at"),
         (["orders", "v", "--delay", "5"], "needs a unit"),
         (["orders", "v", "--delay", "-5s"], "not be negative"),
         (["orders", "v", "--at", "2030-01-01T00:00:00"], "needs its offset"),
@@ -177,7 +177,7 @@ def test_a_line_holds_the_fields_of_the_command(tmp_path: Path) -> None:
         ('{"target": "a", "delay": "5s", "expires_at": "soon"}', "expires_at: not an RFC 3339 time"),
         ('{"target": "a", "delay": "5s", "expires_in": "-5s"}', "expires_in: a duration must not be negative"),
         ('{"target": "a", "delay": "5s", "expires_at": "", "expires_in": ""}', "give either expires_at or expires_in"),
-        ('{"target": "a", "delay": "5s", "if": "maybe"}', "if: neither absent nor present: 'maybe'"),
+        ('{"target": "a", "delay": "5s", "if": "maybe"}', "if: must be absent or present: 'maybe'"),
         ('{"target": "a", "delay": "5s", "if": "absent"}', "if: needs name"),
         ('{"target": "a", "cron": "0 9 * * *", "at": "2030-01-01T00:00:00Z"}', "at: excludes cron"),
         ('{"target": "a", "delay": "5s", "value": {}}', "value: should be a string"),

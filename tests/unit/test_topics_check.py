@@ -113,7 +113,10 @@ def test_a_level_with_another_number_of_partitions_tells_what_was_changed() -> N
     assert line.startswith(
         "in.wheel-1 has 88 partitions, and 4 are configured: it was made by an earlier version of tarry"
     )
-    assert line.endswith("or for another number of partitions of in: set that back, or take an intake of another name")
+    assert line.endswith(
+        "or for another number of partitions of in: set `partitions` back to that number, or use an intake "
+        "with another name"
+    )
 
 
 def test_a_setting_that_would_lose_records_is_a_fault_with_the_command_that_mends_it() -> None:

@@ -15,7 +15,7 @@ from tarry.errors import TarryError, UsageError
 from tarry.units import format_instant
 
 app = typer.Typer(
-    name="api", rich_markup_mode=None, help="Serve HTTP for senders that do not speak Kafka, and the console."
+    name="api", rich_markup_mode=None, short_help="Serve HTTP for senders that do not speak Kafka, and the console."
 )
 token = typer.Typer(name="token", rich_markup_mode=None, help="Make, list and revoke the tokens of `tarry api`.")
 app.add_typer(token)
@@ -28,9 +28,10 @@ TokensOption = Annotated[
 
 @app.callback(invoke_without_command=True)
 def serve(context: typer.Context, config: ConfigOption = None, bootstrap_servers: ServersOption = None) -> None:
-    """Serve HTTP for senders that do not speak Kafka, and the console, until SIGTERM or Ctrl-C.
+    """Serve HTTP for senders that do not speak Kafka, and the console.
 
-    Without api.tokens and api.oidc it listens on the loopback only, and whoever reaches it may do everything.
+    Without COMMAND it serves until SIGTERM or Ctrl-C. Without api.tokens and api.oidc, api.host must be a loopback
+    address, and everybody who can reach it may do everything.
 
     Example: tarry api --config tarry.toml
 
@@ -53,7 +54,9 @@ def serve(context: typer.Context, config: ConfigOption = None, bootstrap_servers
 
 @token.command("create")
 def create(
-    name: Annotated[str, typer.Argument(help="Whose token it is; the audit log shows it.", show_default=False)],
+    name: Annotated[
+        str, typer.Argument(help="A unique name for the token; the audit log shows it.", show_default=False)
+    ],
     scope: Annotated[
         list[str],
         typer.Option(
@@ -82,11 +85,11 @@ def create(
 
 @token.command("revoke")
 def revoke(
-    name: Annotated[str, typer.Argument(help="Whose token it is.", show_default=False)],
+    name: Annotated[str, typer.Argument(help="The name of the token.", show_default=False)],
     tokens: TokensOption = None,
     config: ConfigOption = None,
 ) -> None:
-    """Take a token away. Running servers refuse it within a second, and end its streams within a minute.
+    """Revoke a token. Running servers refuse it within a second, and end its streams within a minute.
 
     Example: tarry api token revoke billing
     """

@@ -43,7 +43,7 @@ class Asked:
             typer.BadParameter: they describe none.
         """
         if self.target is None:
-            raise typer.BadParameter("needs TARGET, or --file")
+            raise typer.BadParameter("give TARGET, or --file F")
         if self.expires_at is not None and self.expires_in is not None:
             raise typer.BadParameter("--expires-at excludes --expires-in")
         if self.only_if is not None and self.name is None:
@@ -54,7 +54,7 @@ class Asked:
         if self.zone is not None:
             raise typer.BadParameter("--zone needs --cron")
         if (self.delay is None) == (self.at is None):
-            raise typer.BadParameter("needs either --delay or --at; or --every or --cron, to repeat the message")
+            raise typer.BadParameter("give either --delay or --at; or --every or --cron, to repeat the message")
         return DelayedMessage(
             target,
             self._value(),

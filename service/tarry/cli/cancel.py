@@ -57,8 +57,8 @@ def cancel(
     With --key and --name the command cancels the message that waits under that name. The answer is always final: the
     service gives it as soon as it reads the request.
 
-    Exit codes: 1 if the cancel was too late, if --wait timed out, or if the handle belongs to an intake that is
-    neither configured nor given by --intake; 2 if HANDLE is not a handle.
+    Exit codes: 1 if the message was not cancelled, if --wait timed out, or if the handle belongs to another intake than
+    that of --intake or, without --intake, than the configured ones; 2 if HANDLE is not a handle.
 
     Example: tarry cancel 1.tarry.delayed.2.1767225600000.8e8c5b0c-0f5d-4b3e-9a55-0c6b1a3f4d21 --wait
 

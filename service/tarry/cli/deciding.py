@@ -25,7 +25,8 @@ LOOK_EVERY_S = 0.1
 WaitOption = Annotated[
     str,
     typer.Option(
-        metavar="30s", help="The longest time to wait until all owners of the intake confirm; 0s: do not wait."
+        metavar="30s",
+        help="The longest time to wait until all owners of the intake's partitions confirm; 0s: do not wait.",
     ),
 ]
 DecidedIntakeOption = Annotated[
@@ -95,7 +96,10 @@ def decide(control: Control, intakes: Sequence[str], pause: Pause, wait: str, *,
         missing += [f"{intake}/{one.partition} ({_owner(one)})" for one in found]
     if missing and wait_ms:
         shown = ", ".join(missing[:5]) + (f", and {len(missing) - 5} more" if len(missing) > 5 else "")
-        raise UsageError(f"not confirmed within {format_duration(wait_ms)} by {shown}")
+        raise UsageError(
+            f"the request is stored, but not confirmed within {format_duration(wait_ms)} by {shown}: check that "
+            "`tarry serve` runs; `tarry paused` lists the partitions that have not confirmed"
+        )
 
 
 def _told(intake: str, pause: Pause, missing: Sequence[Unconfirmed], *, as_json: bool) -> str:
@@ -111,8 +115,12 @@ def _told(intake: str, pause: Pause, missing: Sequence[Unconfirmed], *, as_json:
         return json.dumps(fields)
     done = "paused" if pause.paused else "resumed"
     if missing:
-        return f"{intake}: {pause.target} is to be {done}; {len(missing)} partitions have not confirmed yet"
-    kept = "nothing is delivered to it from now on" if pause.paused else "what waited for it is delivered, in order"
+        return f"{intake}: {pause.target} will be {done}; {len(missing)} partitions have not confirmed yet"
+    kept = (
+        "nothing is delivered to it from now on"
+        if pause.paused
+        else "the service delivers the messages that wait for it, in order"
+    )
     return f"{intake}: {pause.target} is {done}: {kept}"
 
 

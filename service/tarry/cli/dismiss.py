@@ -17,12 +17,14 @@ def dismiss(
     dead: Annotated[str, typer.Argument(help="The dead-letter topic.", show_default=False)],
     *,
     where: WhereOption = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Note nothing; only print which it would be.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Write nothing; only print the dead letters that would be dismissed.")
+    ] = False,
     as_json: JsonOption = False,
     config: ConfigOption = None,
     bootstrap_servers: ServersOption = None,
 ) -> None:
-    """Note of dead letters that nothing follows.
+    """Mark dead letters as done, without sending them again.
 
     A dismissed letter is not counted any more, and `tarry redrive` leaves it out. The letters stay in the topic as long
     as its retention says: the command writes a note beside them, as `tarry redrive` does. Nothing is sent, so a stopped

@@ -24,13 +24,20 @@ FAILED, USAGE, INTERRUPTED = 1, 2, 130
 
 _SERVERS: Final = "--bootstrap-servers"
 
+_ABOUT: Final = """A delay and retry service for Kafka: messages arrive later, on time, once and in order.
+
+You send a message to an intake, which is a topic, and the service delivers it to its target, another topic, when it is
+due. A handle identifies a sent message. A message that is due later than in some seconds waits in a topic
+INTAKE.wheel-N: each is a level of the overflow wheel, in buckets by due time. One that is due and cannot be delivered
+is parked. INTAKE.results has the outcome of each message."""
+
 app = typer.Typer(
     name="tarry",
     cls=Commands,
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
-    help="A delay and retry service for Kafka: messages arrive later, on time, once and in order.",
+    help=_ABOUT,
 )
 
 
@@ -57,7 +64,7 @@ def common(
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
-    """A delay and retry service for Kafka: messages arrive later, on time, once and in order."""
+    """Take the options that stand before the command."""
     del version
     context.obj = Common(debug, log_level)
 
@@ -68,7 +75,7 @@ def _default_address_hint(error: TarryError, words: list[str]) -> str:
     if not isinstance(error, BrokerError) or is_given or is_configured(os.environ):
         return ""
     missing = f", and no {_SERVERS}" if _has_option(words, _SERVERS) else ""
-    return f" (no {DEFAULT_PATH} here{missing}: the address is the default)"
+    return f" (this is the default address, because there is no {DEFAULT_PATH} here{missing})"
 
 
 def _has_option(words: list[str], option: str) -> bool:

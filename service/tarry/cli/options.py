@@ -103,7 +103,8 @@ HandleIntakeOption = Annotated[
     typer.Option(
         "--intake",
         metavar="I",
-        help="The intake. Default: with a handle, any configured one; by name, the first for delays.",
+        help="The intake. Default: with HANDLE, each configured one; with --name, the first configured one that has "
+        "neither a fixed delay nor a dialect.",
     ),
 ]
 

@@ -54,11 +54,12 @@ def parked(
     config: ConfigOption = None,
     bootstrap_servers: ServersOption = None,
 ) -> None:
-    """Show which targets are away for long, with the messages that wait for them.
+    """Show the messages that are due and cannot be delivered, by target.
 
-    A message whose target is away waits in memory at first, and after 30 s in the parked log. The command prints one
-    row for each target with messages there: how many, and since when the first one is due. They are delivered in order
-    when the target is back.
+    A target is paused, or Kafka accepts no records for it: the topic does not exist, a partition has no leader or too
+    few in-sync replicas, or the service has no WRITE right. Its messages wait in memory at first, and after 30 s in the
+    parked log. The command prints one row for each target with messages there: how many, and since when the first one
+    is due. The service delivers them in order when the target accepts records again, or is resumed.
 
     If a target never comes back, --purge makes dead letters of its messages: all that are due when the service reads
     the request and not delivered, in memory or in the log. Each has the error code `purged`, and one result. The
@@ -95,8 +96,11 @@ def _told(intake: str, target: str, messages: int, *, purged: bool, as_json: boo
     if as_json:
         return json.dumps({"intake": intake, "target": target, "messages": messages, "purged": purged})
     if purged:
-        return f"{intake}: the messages for {target} are dead letters now; {messages} are parked since"
-    return f"{intake}: {messages} messages for {target} would become dead letters; --run does it"
+        return f"{intake}: the messages for {target} are dead letters now; {messages} were parked after the purge"
+    return (
+        f"{intake}: {messages} messages for {target} in the parked log would become dead letters, and with them those "
+        "that are due and in memory; --run does it"
+    )
 
 
 def _purge(cluster: Cluster, inspector: Inspector, intake: str, target: str, timeout_ms: int, *, as_json: bool) -> None:

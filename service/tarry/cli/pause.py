@@ -23,11 +23,13 @@ from tarry.units import parse_duration_ms, parse_instant_ms
 def pause(
     target: Annotated[str, typer.Argument(help="The target topic.", show_default=False)],
     *,
-    reason: Annotated[str, typer.Option(metavar="TEXT", help="Why: for all who look at `tarry paused`, and the log.")],
+    reason: Annotated[str, typer.Option(metavar="TEXT", help="Why; `tarry paused` and the log show it.")],
     until: Annotated[
         str | None,
         typer.Option(
-            metavar="TIME", help="When the pause ends by itself: a time such as 2030-01-31T12:00:00Z, or 2h from now."
+            metavar="TIME",
+            help="When the pause ends by itself: a time such as 2030-01-31T12:00:00Z, or a duration from now, such as "
+            "2h.",
         ),
     ] = None,
     intake: DecidedIntakeOption = None,
@@ -38,12 +40,13 @@ def pause(
 ) -> None:
     """Stop the delivery to a target. Its messages wait, in order, until it is resumed.
 
-    When the command says that the target is paused, all owners of the intake have confirmed it: nothing is delivered to
-    the target from then on, also if processes crash, restart or lose their partitions. Messages that become due are
-    parked, for days if need be. Cancels, replaces and purges of them still work.
+    When the command says that the target is paused, all processes of `tarry serve` that own partitions of the intake
+    have confirmed it: nothing is delivered to the target from then on, also if processes crash, restart or lose their
+    partitions. Messages that become due are parked, for days if need be. They can still be purged and, by their
+    names, cancelled and replaced.
 
-    Exit code: 1 if an owner has not confirmed within --wait. The pause stands nevertheless: an owner that does not
-    answer now obeys when it does, and `tarry paused` says when all have confirmed.
+    Exit code: 1 if an owner has not confirmed within --wait. The pause is stored nevertheless, and the owner obeys as
+    soon as it reads it. `tarry paused` lists the partitions that have not confirmed.
 
     Examples:
       tarry pause orders --reason "the warehouse is down"

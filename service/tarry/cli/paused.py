@@ -26,7 +26,8 @@ def paused(
 ) -> None:
     """Show which targets are paused: since when, by whom, why, and until when.
 
-    It also says which partitions have not confirmed the last decision yet: their owners may still deliver.
+    It also lists the partitions that have not confirmed the last pause or resume yet: until then their owners act as
+    before it.
 
     Example: tarry paused --intake tarry.delayed
     """
@@ -34,9 +35,9 @@ def paused(
     now_ms = SystemClock().now_ms()
     with open_control(settings, cluster) as control:
         for topic in [intake] if intake else [one.topic for one in settings.intakes]:
-            decided = control.pauses(topic).values()
+            decided = list(control.pauses(topic).values())
             found = sorted((one for one in decided if one.holds_at(now_ms)), key=lambda one: (one.at_ms, one.target))
-            missing = control.unconfirmed(topic, control.end(topic)) if found else []
+            missing = control.unconfirmed(topic, control.end(topic)) if decided else []
             for line in lines(topic, found, missing, as_json=as_json):
                 typer.echo(line)
 
@@ -46,9 +47,7 @@ def lines(intake: str, found: Sequence[Pause], missing: Iterable[Unconfirmed], *
     numbers = [one.partition for one in missing]
     if as_json:
         return [json.dumps(_fields(intake, one, numbers), ensure_ascii=False) for one in found]
-    if not found:
-        return [f"{intake}: no target is paused"]
-    of_targets = [f"{intake}: {len(found)} paused", *map(_line, found)]
+    of_targets = [f"{intake}: {len(found)} paused" if found else f"{intake}: no target is paused", *map(_line, found)]
     if numbers:
         of_targets.append(f"  not confirmed yet by partitions {', '.join(map(str, numbers))}")
     return of_targets

@@ -52,7 +52,7 @@ def pending(
     Without options, the command counts from the journal and reads no message. This is fast at any backlog, and gives an
     upper bound. It prints one row for the messages that are in memory or not read yet, one row for each level of the
     overflow wheel in which messages may wait, and one row for the parked log, whose messages wait for targets that are
-    away. With --by-bucket, each range of due times of a level has a row of its own.
+    paused or away. With --by-bucket, each range of due times of a level has a row of its own.
 
     With --exact, it reads all waiting messages and counts them by the time until they are due. With --bucket, it lists
     the messages in the buckets of one time, level by level: due time, id, target, key.
@@ -92,7 +92,7 @@ def say_unserved(topic: str, group: str, backlogs: Sequence[Backlog]) -> None:
     unserved = [str(backlog.place[1]) for backlog in backlogs if backlog.checkpoint is None]
     if unserved:
         which = topic if len(unserved) == len(backlogs) else f"{topic}, partitions {', '.join(unserved)}"
-        text = "`tarry serve` has not served it yet, or its offsets are lost; the count includes all of its records"
+        text = "`tarry serve` has not served it yet, or its offsets are lost; all of its records count as waiting"
         typer.echo(f"tarry: {which}: group {group} has no checkpoint: {text}", err=True)
 
 

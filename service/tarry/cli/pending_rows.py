@@ -69,7 +69,9 @@ def at_most(backlogs: Iterable[Backlog], states: States, *, by_bucket: bool = Fa
         yield PendingRow(count, _due_text(due), {"at_most": count, "level": due.level, **span})
     if parked:
         yield PendingRow(
-            parked, "parked: overdue, because their targets are away", {"at_most": parked, "level": PARKED_SHOWN}
+            parked,
+            "parked: due, but their targets are paused or cannot be written to",
+            {"at_most": parked, "level": PARKED_SHOWN},
         )
 
 

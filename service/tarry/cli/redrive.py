@@ -33,7 +33,10 @@ def redrive(
     to: Annotated[str, typer.Option("--to", metavar="TOPIC", help="The topic to send the dead letters to.")],
     where: WhereOption = None,
     expired: Annotated[
-        bool, typer.Option("--expired", help="Also send what has expired, without its tarry-expires-at.")
+        bool,
+        typer.Option(
+            "--expired", help="Also send dead letters that have expired, without the header tarry-expires-at."
+        ),
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Send nothing; only print what would be sent.")] = False,
     as_json: JsonOption = False,
@@ -43,9 +46,10 @@ def redrive(
     """Send dead letters again.
 
     Each dead letter is sent once, even if the command runs again: the same transaction writes a record to the
-    dead-letter topic that marks the dead letter as sent. Messages of one key keep their order. A stopped key of a
-    RetryingConsumer continues with the first dead letter of that key. A dead letter that has expired would be dead
-    again: the command leaves it out, unless --expired is given.
+    dead-letter topic that marks the dead letter as sent. Messages of one key keep their order; but of messages with the
+    same key and name, only the newest is delivered, and none of them if a newer one waits: the service skips the
+    others. A stopped key of a RetryingConsumer continues with the first dead letter of that key. A dead letter that has
+    expired would be dead again: the command leaves it out, unless --expired is given.
 
     Examples:
       tarry redrive orders.billing.dead --to orders --dry-run

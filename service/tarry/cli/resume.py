@@ -45,4 +45,8 @@ def resume(
     settings, cluster = configured(config, bootstrap_servers)
     with open_control(settings, cluster) as control:
         intakes = [intake] if intake else [one.topic for one in settings.intakes]
+        for one in intakes:
+            pause = control.pauses(one).get(target)
+            if pause is None or not pause.holds_at(decided.at_ms):
+                typer.echo(f"note: {target} was not paused for messages of {one}", err=True)
         decide(control, intakes, decided, wait, as_json=as_json)

@@ -48,10 +48,12 @@ def schedules(
     """List the messages that are repeated, by due time.
 
     The command prints of each schedule when the next occurrence is due, key, name, rule, target, the number of that
-    occurrence, and the two times after it; and whether the occurrence is overdue, or parked because its target is away.
+    occurrence, and the two times after it; and whether the occurrence is overdue, or parked because
+    its target is paused or cannot be written to.
 
     It reads the messages that wait, with a progress bar on a terminal. With --key it reads one partition; with --key
-    and --name only the bucket in which that schedule waits, which is fast at any backlog.
+    and --name only one bucket of the overflow wheel, beside the records of the partition that are not read yet and its
+    parked log.
 
     Example: tarry schedules
 
@@ -153,7 +155,11 @@ def row(found: Waiting, now_ms: int, tick_ms: int) -> tuple[str, dict[str, Any]]
         "then_ms": list(then_ms),
         "level": level_shown(found.source),
     }
-    late = {"parked": ", parked because its target is away", "overdue": ", overdue", "waiting": ""}[state]
+    late = {
+        "parked": ", parked because its target is paused or cannot be written to",
+        "overdue": ", overdue",
+        "waiting": "",
+    }[state]
     then = f"; then {', '.join(map(format_instant, then_ms))}" if then_ms else ""
     rule = f"{rule_text(repeated.headers)}  {found.target}  occurrence {repeated.number}{late}{then}"
     return f"{format_instant(due_ms)}  {shown(key)}  {shown(name)}  {rule}", fields

@@ -90,25 +90,27 @@ def send(
         str | None,
         typer.Option(
             metavar="N",
-            help="The message's name: it replaces the message that waits under this name of its key. Needs --key.",
+            help="The message's name: the message replaces a waiting one with the same key and name. Needs --key.",
         ),
     ] = None,
     only_if: Annotated[
         OnlyIf | None,
         typer.Option(
-            "--if", help="With --name: skip the message if one of its name waits (absent), or if none does (present)."
+            "--if",
+            help="With --name: send only if no message with this key and name waits (absent), or only if one waits "
+            "(present). Otherwise the service skips the message.",
         ),
     ] = None,
     expires_at: Annotated[
         str | None,
         typer.Option(metavar="TIME", help="Do not deliver after this time: the message becomes a dead letter."),
     ] = None,
-    expires_in: Annotated[
-        str | None, typer.Option(metavar="1h", help="Do not deliver when this time from now has passed.")
-    ] = None,
+    expires_in: Annotated[str | None, typer.Option(metavar="1h", help="The same, as a time from now.")] = None,
     window: Annotated[
         str | None,
-        typer.Option(metavar="5m", help="Deliver later by a part of this window, which follows from the message's id."),
+        typer.Option(
+            metavar="5m", help="Deliver later by a time between 0 and this; it is computed from the message's id."
+        ),
     ] = None,
     wait: Annotated[
         bool,
@@ -132,8 +134,8 @@ def send(
     prints `skipped`, and ends.
 
     With --every or --cron the message is a schedule: it is delivered again and again, until `tarry cancel --key K
-    --name N`, or another message of its name. The command checks the rule at once. The receipt has next and next_ms,
-    when the first occurrence is due, in place of handle, due and due_ms. With --wait the command prints the outcome of
+    --name N`, or another message of its name. The command checks the rule at once. Its receipt says in next and next_ms
+    when the first occurrence is due; it has no handle, due and due_ms. With --wait the command prints the outcome of
     the first occurrence; or the end of the schedule, if that comes first. `tarry schedules` lists schedules.
 
     Each line of a file is a JSON object with the fields target, value, key, delay or at, id, partition, headers, name,

@@ -130,7 +130,7 @@ def to_message(fields: object, now_ms: int) -> DelayedMessage | RepeatedMessage:
     if target is None:
         raise ValueError("target: missing")
     if (only_if := _text(fields, "if", None)) not in (None, "absent", "present"):
-        raise ValueError(f"if: neither absent nor present: {shown(str(only_if))}")
+        raise ValueError(f"if: must be absent or present: {shown(str(only_if))}")
     if only_if is not None and fields.get("name") is None:
         raise ValueError("if: needs name")
     if fields.get("at") is not None and fields.get("cron") is not None:

@@ -54,14 +54,14 @@ def status(
     """Show where a message is: waiting, fired, cancelled and so on.
 
     The states are waiting, fired, cancelled, replaced, skipped, dead, duplicate and unknown. For a waiting message, the
-    command prints its bucket of the overflow wheel, or that it is in memory or parked; when it is due; and whether a
-    cancel for it is pending.
+    command prints where it waits (in memory, in a bucket of the overflow wheel, or in the parked log), when it is due,
+    and whether a cancel for it is pending.
 
     The command searches the results and the waiting messages. This takes longer if the levels hold millions of
     messages. Results are kept for 7 days; a message with an older result is unknown.
 
-    With --key and --name the command looks for the message that waits under that name: one that has fired has no name
-    any more. Of a schedule it shows the occurrence that comes next, the rule, and the two times after it.
+    With --key and --name the command finds only a message that still waits: after the delivery the name is free. Of a
+    schedule it shows the occurrence that comes next, the rule, and the two times after it.
 
     Exit codes: 1 if the message is unknown, or none waits under the name; 2 if HANDLE is not a handle.
 
@@ -111,7 +111,7 @@ def _handle_of(inspector: Inspector, intake: str, key: bytes, name: bytes) -> Ha
     """Return the handle of the message that waits under a name; of an occurrence, with the id of its schedule."""
     (topic, partition), entry, is_served = inspector.named(intake, key, name)
     if not is_served:
-        raise UsageError(f"`tarry serve` of this group has not served {topic}/{partition} yet: its names are not known")
+        raise UsageError(f"`tarry serve` has not served {topic}/{partition} yet: names are looked up in what it writes")
     if entry is None:
         raise UsageError(f"no message waits under this name in {topic}/{partition}, as far as the service has read it")
     return Handle(topic, partition, entry.due_ms, id_text(entry.id).decode())
@@ -171,7 +171,7 @@ def _schedule(handle: Handle, found: Whereabouts, now_ms: int, tick_ms: int) -> 
 
 def _place(found: Whereabouts) -> str:
     if found.waits_in is not None and found.waits_in.level == PARKED:
-        return "parked, because its target is away"
+        return "parked, because its target is paused or cannot be written to"
     if found.bucket is None:
         if not found.is_served:
             return "`tarry serve` has not served its partition yet"

@@ -35,7 +35,7 @@ def topics(
                 f"note  {said['reason']}; the service runs without it, but clients cannot ask what the intake accepts"
             )
         if event == "control_topic_unfit":
-            typer.echo(f"note  {said['reason']}; the service runs without it, but no target can be paused")
+            typer.echo(f"note  {said['reason']}; the service runs without it, but no target can be paused reliably")
         if event == "operations_topic_unfit":
             typer.echo(f"note  {said['reason']}; the service runs without it, but `tarry api` has no bulk acts")
         if event == "topic_made":
@@ -43,4 +43,4 @@ def topics(
 
     app.prepare(settings, adopt=False, on_event=report)
     for intake in settings.intakes:
-        typer.echo(f"ok    {intake.topic}: its topics are as they must be")
+        typer.echo(f"ok    {intake.topic}: the topics that it needs are as they must be")

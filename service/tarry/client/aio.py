@@ -58,7 +58,7 @@ class AsyncDelayedProducer(AsyncClosing):
 
     Args:
         bootstrap_servers: this and the other arguments are those of `DelayedProducer`.
-        intake: the topic of an intake without a fixed delay.
+        intake: the topic of an intake without a fixed delay and without a dialect.
         options: librdkafka properties.
         tick_ms: the service's `wheel.tick_ms`.
         timeout_s: how long to wait for an acknowledgement, in seconds.

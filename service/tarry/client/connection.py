@@ -148,7 +148,10 @@ class Connection:
         with producer_errors(f"send to {self._intake}"):
             unacknowledged = self.producer.flush(self.timeout_s + REPORTS_WITHIN_S)
         if unacknowledged:
-            raise RetriableError(f"{unacknowledged} messages to {self._intake} were not acknowledged")
+            raise RetriableError(
+                f"{unacknowledged} messages to {self._intake} were not acknowledged in time, and may or may not be "
+                "written"
+            )
 
 
 def _checked(options: Options | None) -> Options:

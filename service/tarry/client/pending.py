@@ -28,7 +28,7 @@ class IntakeTopic:
     """The intake that messages are sent to.
 
     Args:
-        topic: the topic of an intake without a fixed delay.
+        topic: the topic of an intake without a fixed delay and without a dialect.
         tick_ms: the service's `wheel.tick_ms`; the due times in handles are rounded up to it.
 
     Raises:

@@ -46,7 +46,7 @@ class DelayedProducer(Closing):
 
     Args:
         bootstrap_servers: `HOST:PORT`, several separated by commas.
-        intake: the topic of an intake without a fixed delay.
+        intake: the topic of an intake without a fixed delay and without a dialect.
         options: librdkafka properties, for example for security.
         tick_ms: the service's `wheel.tick_ms`; the due times in handles are rounded up to it.
         timeout_s: how long to wait for an acknowledgement, in seconds.
@@ -149,9 +149,9 @@ class DelayedProducer(Closing):
     ) -> ScheduleReceipt:
         """Begin a schedule, a message that is delivered again and again; wait until the brokers have acknowledged it.
 
-        An occurrence has the schedule's key, value and headers. The service delivers one after the other: what was
-        missed while one was late is not made up for. `cancel_named(key, name)` ends the schedule, and so does a message
-        or schedule that replaces it.
+        An occurrence has the schedule's key, value and headers. The service delivers one after the other. If one is
+        late, the occurrences that became due meanwhile are left out. `cancel_named(key, name)` ends the schedule, and
+        so does a message or schedule that replaces it.
 
         Args:
             target: the topic to deliver to.
@@ -238,8 +238,8 @@ class DelayedProducer(Closing):
         """Send a cancel for a message, and wait until the brokers have acknowledged it.
 
         The service decides: it cancels the message if the message has not fired. `OutcomeReader.of_cancel` waits for
-        the outcome. The service writes it at once or, if the message is still beyond the hot window, shortly before the
-        message is due.
+        the outcome. The service writes it at once or, if the message is not due soon (within 5 to 25 s by default),
+        shortly before the message is due.
 
         Args:
             handle: from the message's receipt; it must belong to this producer's intake.
@@ -287,8 +287,8 @@ class DelayedProducer(Closing):
         Raises:
             HeaderError: the text is not a handle, or it belongs to another intake; or the new message could never be
                 delivered.
-            RetriableError: the time is over. Nothing was sent, unless the text says that it may or may not be
-                committed.
+            RetriableError: the time is over. If the text ends with "it may or may not be committed", nobody knows
+                whether the messages were sent; otherwise nothing was sent.
             FatalError: another producer has taken the transactional id.
             ConfigError: an option does not work with transactions.
             UsageError: this process was forked from the one that made the producer, with an explicit

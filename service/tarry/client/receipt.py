@@ -167,7 +167,9 @@ class CancelReceipt:
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """An acknowledged message: the service will deliver it, or write it to the intake's dead letters.
+    """An acknowledged message: it is in the intake, and the service will write a result for it.
+
+    The result says that it was delivered, cancelled, replaced or skipped, or that it is a duplicate or a dead letter.
 
     Args:
         id: the message's `tarry-id`, 36 characters.

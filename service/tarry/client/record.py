@@ -172,7 +172,7 @@ def to_name_cancel(key: str | bytes, name: str | bytes) -> IntakeRecord:
     """
     named = to_bytes(key, "key")
     if named is None:
-        raise HeaderError("key: a name belongs to a key, which must not be null")
+        raise HeaderError("key: must not be null, because a name needs a key")
     return IntakeRecord(named, None, [(CANCEL_NAME, _name(name))], "", None, None)
 
 
@@ -219,13 +219,13 @@ def _text_of_rule(text: object, what: str) -> bytes:
 def _naming(message: DelayedMessage | RepeatedMessage) -> list[tuple[str, bytes | None]]:
     """Return the headers of a message's name; none if it has no name."""
     if message.only_if not in (None, "absent", "present"):
-        raise HeaderError(f"only_if: neither absent nor present: {shown(str(message.only_if))}")
+        raise HeaderError(f"only_if: must be absent or present: {shown(str(message.only_if))}")
     if message.name is None:
         if message.only_if is not None:
             raise HeaderError("only_if: needs a name")
         return []
     if message.key is None:
-        raise HeaderError("name: belongs to a key, which must not be null")
+        raise HeaderError("name: needs a key, which must not be null")
     named: list[tuple[str, bytes | None]] = [(NAME, _name(message.name))]
     return named if message.only_if is None else [*named, (IF, message.only_if.encode())]
 
@@ -377,7 +377,7 @@ def to_handle(handle: Handle | str, intake: str) -> Handle:
     if parsed.topic != intake:
         raise HeaderError(f"handle: its message is in {parsed.topic}, but this producer's intake is {intake}: {parsed}")
     if not parsed.due_ms:
-        raise HeaderError("handle: it has no due time, as that of a schedule: call cancel_named(key, name) instead")
+        raise HeaderError("handle: it is the handle of a schedule: call cancel_named(key, name) instead")
     return parsed
 
 

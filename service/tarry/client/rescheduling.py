@@ -69,8 +69,8 @@ class Rescheduler:
         Raises:
             HeaderError: the text is not a handle, or it belongs to another intake; the new message could never be
                 delivered; or it has the id and the due time of the cancelled message.
-            RetriableError: the time is over. Nothing was sent, unless the text says that it may or may not be
-                committed.
+            RetriableError: the time is over. If the text ends with "it may or may not be committed", nobody knows
+                whether the messages were sent; otherwise nothing was sent.
             FatalError: another producer has taken the transactional id.
             ConfigError: an option does not work with transactions.
             BrokerError: Kafka refused; nothing was sent.

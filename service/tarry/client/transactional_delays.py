@@ -44,7 +44,7 @@ class TransactionalDelays:
 
     Args:
         producer: the application's transactional producer.
-        intake: the topic of an intake without a fixed delay.
+        intake: the topic of an intake without a fixed delay and without a dialect.
         tick_ms: the service's `wheel.tick_ms`; the due times in handles are rounded up to it.
         clock: gives the timestamps of the records.
 

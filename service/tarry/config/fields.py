@@ -131,7 +131,7 @@ def _legal_topic(name: str) -> str:
 def _intake_topic(name: str) -> str:
     if len(name) > _MAX_INTAKE_LENGTH:
         raise ValueError(
-            f"longer than {_MAX_INTAKE_LENGTH} characters: the names of its internal topics, such as .results, "
+            f"must have at most {_MAX_INTAKE_LENGTH} characters: the names of its internal topics, such as .results, "
             "must not be longer than a topic name may be"
         )
     return name

@@ -128,7 +128,7 @@ class Overflow(_Section):
     def _check_hot_window(self) -> Self:
         if self.from_ms < self.width_ms:
             width = format_duration(self.width_ms)
-            raise FieldError("from", f"less than overflow.width ({width}): memory must hold at least one bucket")
+            raise FieldError("from", f"must be at least overflow.width ({width}): memory must hold at least one bucket")
         return self
 
 
@@ -186,9 +186,9 @@ class Intake(_Section):
     @model_validator(mode="after")
     def _check_same_key(self) -> Self:
         if self.same_key is not None and self.dialect is None:
-            raise FieldError("same_key", "needs a dialect: with tarry's own headers a record says its name")
+            raise FieldError("same_key", "needs a dialect: without one, the header tarry-name gives a message its name")
         if self.same_key is not None and not self.names_limit:
-            raise FieldError("same_key", "may not be set together with names_limit 0: each key is a name")
+            raise FieldError("same_key", "needs a names_limit above 0, because each key is a name")
         return self
 
     @model_validator(mode="after")
@@ -279,7 +279,9 @@ class Oidc(_Section):
     def _check_issuer(cls, value: str) -> str:
         host = urlsplit(value).hostname or ""
         if value.startswith("http://") and host not in LOOPBACK_NAMES:
-            raise ValueError("must be https: whoever changes its answers on the way is anybody")
+            raise ValueError(
+                "must be https: over http, an attacker could change the issuer's answers, and log in as anybody"
+            )
         return value
 
     @field_validator("algorithms", "scopes")

@@ -70,7 +70,10 @@ class Control:
         """
         with group_errors("ask for the cluster's topics"):
             if target not in self._admin.list_topics(timeout=ANSWER_WITHIN_S).topics:
-                raise UsageError(f"there is no topic {target} that this user may see")
+                raise UsageError(
+                    f"topic {target} does not exist, or this user may not see it: check the name, and the right "
+                    "DESCRIBE"
+                )
 
     def write(self, intake: str, pause: Pause) -> int:
         """Write a pause, or the end of one; return the offset of its record, for `unconfirmed`.
@@ -146,7 +149,9 @@ class Control:
             # Ask for all topics: when asked for one by name, a broker may create it.
             found = self._admin.list_topics(timeout=ANSWER_WITHIN_S).topics.get(intake)
         if found is None:
-            raise UsageError(f"there is no topic {intake}")
+            raise UsageError(
+                f"there is no topic {intake}: check the name of the intake, or create its topics with `tarry topics`"
+            )
         return len(found.partitions)
 
     def _log(self, intake: str) -> ControlLog:

@@ -290,7 +290,9 @@ class Inspector:
             # Ask for all topics: when asked for one by name, a broker may create it.
             found = self._admin.list_topics(timeout=ANSWER_WITHIN_S).topics.get(intake)
         if found is None:
-            raise UsageError(f"there is no topic {intake}")
+            raise UsageError(
+                f"there is no topic {intake}: check the name of the intake, or create its topics with `tarry topics`"
+            )
         return len(found.partitions)
 
     # -- waiting messages ---------------------------------------------------------------------------------------------

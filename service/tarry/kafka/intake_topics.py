@@ -90,7 +90,7 @@ def topics_of(
             *filed,
             least,
             f": it was made by an earlier version of tarry, or for another number of partitions of {intake}: "
-            "set that back, or take an intake of another name",
+            "set `partitions` back to that number, or use an intake with another name",
         )
         for level in range(1, geometry.levels + 1)
     ]

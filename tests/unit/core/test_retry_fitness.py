@@ -13,7 +13,7 @@ from tarry.core.request.status import Status
 NAMES = Names("orders", "billing", "in")
 POLICY = RetryPolicy(longest_ms=60_000)
 FIT = IntakePolicy("in", ("orders.*",), 60_000, intakes=frozenset({"in"}))
-SAID = "(partition 1, as its owner said at 2023-11-14T22:13:20.000Z)"
+SAID = "(partition 1, as the service said at 2023-11-14T22:13:20.000Z)"
 
 
 def told(*policies: IntakePolicy) -> list[Status]:
@@ -37,7 +37,7 @@ def test_nothing_is_known_against_an_intake_of_which_nothing_is_known() -> None:
         ),
         (
             replace(FIT, fixed_delay_ms=100, fixed_target="out"),
-            "intake in has a fixed delay, and sends all to out: take one whose messages say when and where",
+            "intake in has a fixed delay, and sends all to out: use an intake without a fixed delay",
         ),
         (
             replace(FIT, max_delay_ms=59_999),
@@ -46,7 +46,7 @@ def test_nothing_is_known_against_an_intake_of_which_nothing_is_known() -> None:
                 "`max_delay`, or lower longest_ms"
             ),
         ),
-        (replace(FIT, dialect="karafka"), "intake in reads the headers of karafka: take one without a dialect"),
+        (replace(FIT, dialect="karafka"), "intake in reads the headers of karafka: use an intake without a dialect"),
     ],
     ids=["target", "fixed", "delay", "dialect"],
 )

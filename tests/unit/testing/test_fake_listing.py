@@ -151,8 +151,10 @@ def test_an_occurrence_whose_target_is_away_is_parked_and_one_that_waits_is_over
     tarry_clock.advance(MINUTE_MS)
     [one] = commands.listed("--key", "k", "--name", "n")
     assert (one["state"], one["level"]) == ("parked", -1)
-    assert "occurrence 1, parked because its target is away; then " in commands("schedules")
-    assert "parked, because its target is away" in commands("status", "--key", "k", "--name", "n")
+    assert "occurrence 1, parked because its target is paused or cannot be written to; then " in commands("schedules")
+    assert "parked, because its target is paused or cannot be written to" in commands(
+        "status", "--key", "k", "--name", "n"
+    )
 
 
 def test_status_says_that_a_message_is_repeated(commands: Commands) -> None:

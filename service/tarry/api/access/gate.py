@@ -58,7 +58,8 @@ class Gate:
         if self.is_open and settings.host not in LOOPBACK_NAMES:
             raise ConfigError(
                 f"api.host: {settings.host} is not the loopback, and without api.tokens or api.oidc anybody could send "
-                "and cancel: make a token with `tarry api token create`, or listen on 127.0.0.1"
+                "and cancel: set api.tokens to a file and make a token in it with `tarry api token create`, set "
+                "api.oidc, or set api.host to 127.0.0.1"
             )
         self._clock = clock
         self._tokens = KnownTokens(Path(settings.tokens), clock, on_event) if settings.tokens else None

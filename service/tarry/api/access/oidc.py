@@ -219,12 +219,12 @@ class Issuer:
         issuer = self._settings.issuer
         found = await self._get(f"{issuer.rstrip('/')}/.well-known/openid-configuration")
         if found.get("issuer") != issuer:
-            raise IssuerError("the OIDC issuer's own name is not api.oidc.issuer")
+            raise IssuerError("the OIDC issuer gives another name than api.oidc.issuer: copy its name exactly")
         names = ("authorization_endpoint", "token_endpoint", "jwks_uri")
         addresses = {name: str(found.get(name, "")) for name in names}
         for name, address in addresses.items():
             if urlsplit(address).scheme not in ("https", urlsplit(issuer).scheme):
-                raise IssuerError(f"the OIDC issuer's {name} is no address, or has no TLS")
+                raise IssuerError(f"the OIDC issuer's {name} is not an https URL")
         keys = {}
         listed = (await self._get(addresses["jwks_uri"])).get("keys")
         for one in listed if isinstance(listed, Sequence) else ():

@@ -73,7 +73,7 @@ class Protection:
         name = _hostname(hosts[0]) if len(hosts) == 1 else None
         if name not in self._hosts:
             raise ProblemError(
-                HTTPStatus.MISDIRECTED_REQUEST, "this server does not have the name of the Host header: see api.hosts"
+                HTTPStatus.MISDIRECTED_REQUEST, "the Host header is none of this server's names: add it to api.hosts"
             )
 
     async def _whole_body(self, headers: Headers, path: str, receive: Receive) -> Receive:

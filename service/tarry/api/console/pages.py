@@ -329,7 +329,9 @@ async def letter(
     content, target = await _letter(page, sight, intake, partition, offset)
     found = letter_of(content)
     if found is None:
-        raise ProblemError(HTTPStatus.NOT_FOUND, "This record only notes that a letter was sent again.")
+        raise ProblemError(
+            HTTPStatus.NOT_FOUND, "This record is not a dead letter: it notes that one was sent again, or dismissed."
+        )
     return await page.render(
         "letter.html",
         "Dead letter",

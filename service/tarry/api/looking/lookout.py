@@ -84,7 +84,7 @@ class Lookout:
         for one in self.intakes:
             if one.topic == topic:
                 return one
-        raise UsageError(f"no configured intake is {topic}")
+        raise UsageError(f"intake {topic} is not configured")
 
     async def _ask(self, asked: object, fresh_ms: int, call: Callable[[Inspector], _T]) -> Seen[_T]:
         def read() -> Awaitable[_T]:

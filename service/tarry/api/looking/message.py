@@ -228,7 +228,10 @@ def sentence(handle: Handle, found: Whereabouts, now_ms: int) -> str:
 
 def _waits(found: Whereabouts, ahead_ms: int) -> str:
     if found.waits_in is not None and found.waits_in.level == PARKED:
-        return "It is parked, because its target is away; it is delivered in order once the target is back"
+        return (
+            "It is parked, because its target is paused or cannot be written to; it is delivered in order as soon as "
+            "that ends"
+        )
     if found.bucket is not None:
         level = found.bucket[0].level
         late = " It is late: the service has not brought its bucket down yet" if ahead_ms < 0 else ""
@@ -288,7 +291,11 @@ def way(inspector: Inspector, handle: Handle, found: Whereabouts, content: Conte
     if found.waits_in is None:
         return steps
     if found.waits_in.level == PARKED:
-        return [*steps, Step("done", handle.due_ms, "due"), Step("now", None, "parked until its target is back")]
+        return [
+            *steps,
+            Step("done", handle.due_ms, "due"),
+            Step("now", None, "parked until its target can be written to, and is not paused"),
+        ]
     if found.bucket is not None:
         steps += _down(inspector, handle, found.bucket[0].level)
     else:

@@ -142,7 +142,7 @@ class Bulk:
                 return read_asked(fields)
         raise ProblemError(
             HTTPStatus.UNPROCESSABLE_ENTITY,
-            f"token: should be that of your dry run of {act}, not older than {TOKEN_MS // 60_000} min: "
+            f"token: must be of your own dry run of {act}, and not older than {TOKEN_MS // 60_000} min: "
             "ask for another dry run",
             Code.DRY_RUN_EXPIRED,
         )

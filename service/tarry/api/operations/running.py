@@ -150,7 +150,7 @@ class Execution:
         admin = inspector.admin
         topic = asked.intake + DEAD if asked.act.is_of_letters else asked.intake
         if topic_id_of(admin, topic) != asked.topic_id:
-            raise UsageError(f"{topic} was made anew since the dry run: nothing more is done")
+            raise UsageError(f"{topic} was deleted and created again after the dry run: the operation has ended")
         if asked.act is Act.REDRIVE:
             as_names = keys_are_names(around.cluster, admin, asked.intake, self._warn)
             return LetterSteps(inspector, asked, around.clock, keys_are_names=as_names).steps(self._handled)

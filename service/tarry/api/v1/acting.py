@@ -115,7 +115,7 @@ class Acting:
         if waiting is None:
             outcome = None if found.result is None else found.result.get("outcome")
             status = HTTPStatus.NOT_FOUND if outcome is None else HTTPStatus.CONFLICT
-            raise ProblemError(status, f"the message does not wait: {outcome or 'it is not known'}")
+            raise ProblemError(status, f"the message does not wait: {outcome or 'unknown'}")
         if not may_change(principal, waiting.target):
             raise refuse_to_change(principal)
         if waiting.repeated is not None:
@@ -123,12 +123,18 @@ class Acting:
                 HTTPStatus.CONFLICT, "an occurrence of a schedule: replace the schedule instead, by its key and name"
             )
         if found.cancel_waits and waiting.name is None:
-            raise ProblemError(HTTPStatus.CONFLICT, "a cancel of it waits already: to move it would send it once more")
+            raise ProblemError(
+                HTTPStatus.CONFLICT, "a cancel of this message waits: to move it now would send it once more"
+            )
         if content is None or waiting.kind != "message" or waiting.target is None:
-            raise ProblemError(HTTPStatus.CONFLICT, "the message moves just now, or will be dead: try again")
+            raise ProblemError(
+                HTTPStatus.CONFLICT, "the service is moving this message, or it becomes a dead letter: ask for it again"
+            )
         policy = self._intakes.policy(intake)
         if await self._parts.look(lambda inspector: is_replaced(inspector, waiting, policy)):
-            raise ProblemError(HTTPStatus.CONFLICT, "a newer message of its name takes its place: nothing was changed")
+            raise ProblemError(
+                HTTPStatus.CONFLICT, "a newer message with its key and name replaces it: nothing was changed"
+            )
         message = moved_message(waiting, content, at_ms)
         await self._check_time(intake, message, at_ms)
         on_act(handle=str(handle), to_ms=at_ms)

@@ -70,7 +70,10 @@ class Intakes:
             raise ProblemError(HTTPStatus.UNPROCESSABLE_ENTITY, text)
         found = self._configured.get(name)
         if found is None:
-            raise ProblemError(HTTPStatus.UNPROCESSABLE_ENTITY, "intake: not one of this server's configuration")
+            raise ProblemError(
+                HTTPStatus.UNPROCESSABLE_ENTITY,
+                "intake: this server has no intake of this name; GET /v1/intakes lists them",
+            )
         if for_sending and not _takes_headers(found):
             raise ProblemError(
                 HTTPStatus.UNPROCESSABLE_ENTITY,

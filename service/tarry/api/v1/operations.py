@@ -67,7 +67,7 @@ class _Bulky(BaseModel):
         if self.token is not None and self.reason is None:
             raise ValueError("a token needs a reason")
         if self.token is not None and self.model_fields_set - {"token", "reason"}:
-            raise ValueError("the token says all that is to be done: give nothing but a reason with it")
+            raise ValueError("with a token, give only a reason: the dry run has fixed the other fields")
         return self
 
 
@@ -158,7 +158,7 @@ async def redrive(request: Request, body: OfLetters, asker: Asker, bulk: _Bulk, 
 
 @router.post("/dead:dismiss", response_model=None, responses=_ANSWERS, summary="Dismiss many dead letters")
 async def dismiss(request: Request, body: OfLetters, asker: Asker, bulk: _Bulk, intakes: _Intakes) -> JSONResponse:
-    """Note of dead letters that nothing follows. The letters stay in their topic."""
+    """Mark dead letters as done, without sending them again. The letters stay in their topic."""
     return await _letters(request, Act.DISMISS, body, asker, bulk, intakes)
 
 

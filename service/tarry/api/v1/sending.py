@@ -211,7 +211,8 @@ class Sending:
         if late_ms > LOOKED_FOR_MS:
             raise ProblemError(
                 HTTPStatus.UNPROCESSABLE_ENTITY,
-                "due more than a day ago: it is not looked for whether it was sent before; send it without id and key",
+                "the due time is more than a day ago, so nobody can say whether this message was sent before: to send "
+                "it anyway, leave out id and Idempotency-Key",
                 ErrorCode.EXPIRED,
             )
         handle = Handle(order.intake, partition, request.due_ms, record.id)

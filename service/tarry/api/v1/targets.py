@@ -83,7 +83,7 @@ async def pause(
     """
     until_ms = None if body.until is None else parse_instant_ms(body.until)
     if until_ms is not None and until_ms <= parts.clock.now_ms():
-        raise ProblemError(HTTPStatus.UNPROCESSABLE_ENTITY, "until: is over")
+        raise ProblemError(HTTPStatus.UNPROCESSABLE_ENTITY, "until: must be later than now")
     return await _decided(request, topic, body, asker, parts, intakes, paused=True, until_ms=until_ms)
 
 

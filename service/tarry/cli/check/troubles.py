@@ -202,7 +202,7 @@ def _waiting(
         yield Finding(
             NOTE,
             f"partition {place[0]}/{place[1]}: a message has been due for {_for(now_ms - since_ms)}; "
-            f"is the service running, and what does its log say? ({RUNBOOK}#tarryoverdue)",
+            f"check that `tarry serve` runs, and read its log ({RUNBOOK}#tarryoverdue)",
         )
     parked: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
     for one in inspector.parked(backlogs):

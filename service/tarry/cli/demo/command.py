@@ -53,8 +53,8 @@ def demo(
         typer.Option(
             "--for",
             metavar="20s",
-            help="How long the demo sends: 2s to 1h, such as 5s or 2m; then it ends. Default: 20s, and at a terminal "
-            "the console stays until Ctrl-C.",
+            help="How long the demo runs: 2s to 1h, such as 5s or 2m; it stops sending earlier, so that all messages "
+            "arrive. Default: 20s, and at a terminal the console stays until Ctrl-C.",
         ),
     ] = None,
     rate: Annotated[int, typer.Option(min=1, max=2_000, metavar="N", help="Messages per second.")] = 100,

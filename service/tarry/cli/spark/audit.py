@@ -26,7 +26,9 @@ def audit(
     *,
     state: Annotated[
         str | None,
-        typer.Option(metavar="DIR", help="Directory of unsettled messages for the next run; default: OUT/state."),
+        typer.Option(
+            metavar="DIR", help="Directory for the messages that the next run must judge; default: OUT/state."
+        ),
     ] = None,
     intake: Annotated[
         list[str] | None, typer.Option(metavar="I", help="An intake; repeatable; default: all configured intakes.")
@@ -53,8 +55,8 @@ def audit(
         str,
         typer.Option(
             metavar="60s",
-            help="Judge also the order of messages that were sent at least this long before they were due, because by "
-            "then the service has read them.",
+            help="Also judge the order of messages that were sent at least this long before they were due: the audit "
+            "assumes that the service had read them by then.",
         ),
     ] = "60s",
     max_late: Annotated[

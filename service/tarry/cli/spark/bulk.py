@@ -42,7 +42,10 @@ RunOption = Annotated[bool, typer.Option("--run", help="Run the plan; without it
 IntakeOption = Annotated[str | None, typer.Option(metavar="I", help="The intake; needed if several are configured.")]
 MarginOption = Annotated[
     str,
-    typer.Option(metavar="30s", help="Skip messages that are due within this time: their cancels may come too late."),
+    typer.Option(
+        metavar="30s",
+        help="Skip messages that are due sooner than this: the service may deliver them before it reads the cancel.",
+    ),
 ]
 AtOnceOption = Annotated[int, typer.Option(metavar="N", min=1, max=2_000, help="The most messages in one transaction.")]
 WaitOption = Annotated[str, typer.Option(metavar="30s", help="How long to wait for the results of the cancels.")]
@@ -165,8 +168,8 @@ def _plan(running: Job, wanted: BulkOptions, accepts: "IntakePolicy", where: str
     latest_ms = now_ms + accepts.max_delay_ms
     if short.last_new_ms is not None and short.last_new_ms > latest_ms:
         raise UsageError(
-            f"some messages would be due at {format_instant(short.last_new_ms)}; {accepts.topic} accepts no due time"
-            f" after {format_instant(latest_ms)}"
+            f"messages would be due up to {format_instant(short.last_new_ms)}, and {accepts.topic} accepts due times "
+            f"up to {format_instant(latest_ms)}: shift by less, or raise its max_delay"
         )
     if wanted.path is not None:
         planning.write(planned, wanted.path)
@@ -195,7 +198,7 @@ def _run(running: Job, wanted: BulkOptions, accepts: "IntakePolicy", path: str) 
     done = run.run(planning.read_plan(running.spark, path, wanted.action), is_new=wanted.where is not None)
     typer.echo(json.dumps({"action": wanted.action, "plan": path, **done._asdict()}))
     if done.missed:
-        tell(f"{done.missed:,} named messages waited no more, and are unchanged")
+        tell(f"{done.missed:,} messages with a name are unchanged, because they did not wait any more")
     if done.too_late:
         outcome = "are delivered twice" if wanted.action == "shift" else "were delivered"
         raise UsageError(f"{done.too_late:,} cancels came too late: those messages {outcome}")

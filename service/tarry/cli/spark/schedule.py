@@ -25,7 +25,9 @@ def schedule(
     ],
     name: Annotated[str, typer.Option("--job", metavar="NAME", help="The job's name; part of the messages' ids.")],
     row_key: Annotated[str, typer.Option(metavar="EXPR", help="The row's unique key; part of the message's id.")],
-    target: Annotated[str, typer.Option(metavar="EXPR", help="The target topic; for all rows the same: \"'orders'\".")],
+    target: Annotated[
+        str, typer.Option(metavar="EXPR", help="The target topic: a column, or the same for all rows: \"'orders'\".")
+    ],
     *,
     due: Annotated[
         str | None, typer.Option(metavar="EXPR", help="Due time: a timestamp, epoch milliseconds, or RFC 3339 text.")
@@ -51,17 +53,21 @@ def schedule(
         typer.Option(
             "--name",
             metavar="EXPR",
-            help="The message's name: it replaces the one of this name and key that waits. Needs --key.",
+            help="The message's name: the message replaces a waiting one with the same key and name. Needs --key.",
         ),
     ] = None,
     only_if: Annotated[
         Literal["absent", "present"] | None,
-        typer.Option("--if", help="With --name: skip a message if one of its name waits, or if none does."),
+        typer.Option(
+            "--if",
+            help="With --name: send a message only if no message with its key and name waits (absent), or only if one "
+            "waits (present). The service skips the others.",
+        ),
     ] = None,
     expires_at: Annotated[
         str | None,
         typer.Option(
-            metavar="EXPR", help="Latest time of a delivery, in the forms of --due; later it is a dead letter."
+            metavar="EXPR", help="Do not deliver after this time (as --due): the message then becomes a dead letter."
         ),
     ] = None,
     table_format: Annotated[
@@ -95,7 +101,8 @@ def schedule(
         str,
         typer.Option(
             metavar="2h",
-            help="Add to each delay a time below this, computed from the key: all messages of one key get the same.",
+            help="Make each due time later by a time from 0 up to this. It is computed from the key (or from the id, "
+            "if there is no key): all messages of a key are moved by the same time.",
         ),
     ] = "0s",
     rate: Annotated[float | None, typer.Option(metavar="N", min=0.001, help="Maximum rows a second.")] = None,
@@ -104,10 +111,11 @@ def schedule(
     ] = False,
     session: SparkOptions,
 ) -> None:
-    r"""Send the rows of a table as delayed messages; repeated runs send no row twice.
+    r"""Send the rows of a table as delayed messages. A repeated run sends no row again that an earlier run sent.
 
     The id of a message is derived from the job's name and the row key. A run skips a row whose id is already in the
-    intake, in a bucket of its overflow wheel, or in its results. Expressions are Spark SQL over the table's columns. A
+    intake, its overflow wheel, its parked log or its results. Results are kept for 7 days by default: a run that comes
+    later sends the row again. Expressions are Spark SQL over the table's columns. A
     JSON summary goes to stdout; rejected rows go to a Parquet table, with a reason. Ctrl-C ends the run after the
     current slice, a second Ctrl-C ends it at once; the next run sends the rest.
 

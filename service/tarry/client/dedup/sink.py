@@ -27,7 +27,7 @@ class PostgresSink:
     """Reads topics as a member of a consumer group, and writes each message to PostgreSQL exactly once.
 
     `run` calls `write` with a cursor and a batch of messages, those of a partition in their order. `write` writes any
-    rows through that cursor. It must not commit, and its effects elsewhere may happen twice. The sink leaves out
+    rows through that cursor. It must not commit. What it changes in other systems may happen twice. The sink leaves out
     messages whose `tarry-id` was seen in their topic before. If `write` raises, nothing of the batch is written and
     `run` ends with that exception. After an error of the database connection `run` continues, and reads the batch
     again.
@@ -48,7 +48,7 @@ class PostgresSink:
             one database.
         begin: where to begin in a partition without a stored offset, `"earliest"` or `"latest"`.
         batch: the most messages of one transaction.
-        keep_ids: how long ids are kept at least.
+        keep_ids: the shortest time for which ids are kept.
         offsets_table: `NAME` or `SCHEMA.NAME`; created if it is missing.
         ids_table: `NAME` or `SCHEMA.NAME`; created if it is missing.
         idle_limit_s: how long `write` may leave the transaction idle before the server ends it, in seconds. A process
@@ -114,7 +114,7 @@ class PostgresSink:
         """Read and write until `stop`. While the database refuses connections, report events and try again.
 
         Raises:
-            UsageError: a topic does not exist, or a partition no longer holds the next offset.
+            UsageError: a topic does not exist, or records that were not read yet are deleted.
             MembershipLostError: this member has lost its place in the group permanently.
             RetriableError: the brokers do not answer at the start.
             Exception: the exception of `write`.

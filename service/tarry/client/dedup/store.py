@@ -175,7 +175,7 @@ class Store:
             if found != generation:
                 raise TakenOverError(
                     f"{topic}/{partition} was taken over by another process: "
-                    f"its generation is {found}, and {generation} here"
+                    f"generation {found} in the database, {generation} in this one; nothing was written"
                 )
 
     def _new(self, cursor: "Cursor[Any]", messages: Sequence[DeliveredMessage]) -> list[DeliveredMessage]:

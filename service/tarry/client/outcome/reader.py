@@ -175,7 +175,7 @@ class OutcomeReader(Closing):
             timeout_s: how long to wait for all results together, in seconds.
 
         Yields:
-            The results, as the service wrote them: first `cancel-filed`, if the message is still beyond the hot window;
+            The results, as the service wrote them: first `cancel-filed`, if the message is not due soon (5 to 25 s);
             then the definite one: `cancelled`, `cancel-too-late`, or `dead` if the handle does not belong to the
             intake. The iterator ends early when the time is over.
 

@@ -22,7 +22,7 @@ def objection(statuses: Iterable[Status], names: Names, policy: RetryPolicy) -> 
     for status in statuses:
         why = _objection(status, names, policy)
         if why is not None:
-            return f"{why} (partition {status.partition}, as its owner said at {format_instant(status.at_ms)})"
+            return f"{why} (partition {status.partition}, as the service said at {format_instant(status.at_ms)})"
     return None
 
 
@@ -31,10 +31,10 @@ def _objection(status: Status, names: Names, policy: RetryPolicy) -> str | None:
     if accepts.fixed_delay_ms is not None:
         return (
             f"intake {intake} has a fixed delay, and sends all to {accepts.fixed_target}: "
-            "take one whose messages say when and where"
+            "use an intake without a fixed delay"
         )
     if accepts.dialect is not None:
-        return f"intake {intake} reads the headers of {accepts.dialect}: take one without a dialect"
+        return f"intake {intake} reads the headers of {accepts.dialect}: use an intake without a dialect"
     if isinstance(TargetNames(accepts, TARGET).read({TARGET: names.retry.encode()}), HeaderFault):
         return f"intake {intake} does not allow the target {names.retry}: add it to the intake's `targets`"
     if accepts.max_delay_ms < policy.longest_ms:
