@@ -137,6 +137,18 @@ def test_a_right_that_is_missing_is_named(
         assert len(running.events("no_schedules")) == 1
         assert f"{grant.name}: without WRITE it accepts no schedules" in run(config, tmp_path, "check").out
         return
+    if grant.operation == AclOperation.READ and grant.name.endswith(".control"):
+        # It had the right before, so somebody may have been told that a target is paused.
+        (directory := tmp_path / "before").mkdir()
+        before = Serve(config_of(made, made.user("with all", NEEDED)), directory).start()
+        before.wait_serving()
+        assert before.stop() == 0
+        running = serve(config)
+        wait_until(lambda: bool(running.events("pausing_not_possible")), "it says why it serves nothing")
+        assert not running.events("serving")
+        notes = [line for line in run(config, tmp_path, "check").out.splitlines() if line.startswith("note")]
+        assert any(grant.name in line for line in notes)
+        return
     if grant.name.endswith((".status", ".control", ".operations")):
         # What nothing else may be done with is hidden; and what is hidden, or may not be looked at, is not used.
         running = serve(config)
