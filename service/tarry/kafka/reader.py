@@ -5,7 +5,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from tarry.errors import LogError
-from tarry.kafka.errors import error_of, group_errors
+from tarry.kafka.errors import error_of, group_errors, translate_group
+from tarry.kafka.rights import DENIED
 from tarry.kafka.settings import QUEUE_KBYTES, Cluster
 from tarry.kafka.stall import StallWatch
 from tarry.kafka.types import Place
@@ -27,6 +28,7 @@ class Reader:
         on_warning: takes the text of an error from which the client recovers by itself.
         queue_kbytes: how much it fetches ahead.
         watch: tells when the client has stopped fetching and must be replaced; None: no check.
+        is_denial_final: whether a right that is missing is an error; otherwise it is a warning, and the reader waits.
     """
 
     def __init__(
@@ -35,12 +37,15 @@ class Reader:
         on_warning: Callable[[str], None],
         queue_kbytes: int = QUEUE_KBYTES,
         watch: StallWatch | None = None,
+        *,
+        is_denial_final: bool = False,
     ) -> None:
         self._clients = cluster.clients
         self._properties = cluster.reader(queue_kbytes)
         self._consumer = self._clients.consumer(self._properties)
         self._on_warning = on_warning
         self._watch = watch
+        self._is_denial_final = is_denial_final
         self._opened: dict[Place, int] = {}
         """The offset at which each open partition was opened."""
         self._positions: dict[Place, int] = {}
@@ -96,6 +101,7 @@ class Reader:
 
         Raises:
             LogError: a partition no longer holds its next offset; raised until that partition is shut.
+            FatalError: the right to read a topic is missing, and `is_denial_final`.
         """
         self._prepare()
         with group_errors("read"):
@@ -139,6 +145,8 @@ class Reader:
                     "was its retention changed, or its data deleted?",
                     place,
                 )
+            elif self._is_denial_final and error.code() in DENIED:
+                raise translate_group(error, f"read {record.topic()}")
             else:
                 self._on_warning(error.str())
         self._note(good, reached, is_drained=is_drained)

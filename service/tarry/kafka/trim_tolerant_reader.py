@@ -25,7 +25,7 @@ class TrimTolerantReader(Reader):
 
     def __init__(self, cluster: Cluster, clock: Clock) -> None:
         forgiving = _Forgiving(cluster.bootstrap_servers, cluster.options, cluster.clients, cluster.reads_as)
-        super().__init__(forgiving, self._warn)
+        super().__init__(forgiving, self._warn, is_denial_final=True)
         self._clock = clock
         self._warning = "no answer, or a transaction is open"
         self._waits_since_ms = 0

@@ -77,7 +77,7 @@ class Redrive:
             raise UsageError(f"there is no topic {self._dead}: check its name")
         places = [(self._dead, number) for number in range(found[self._dead])]
         offsets = Offsets(self._admin, "tarry-redrive", self._cluster)
-        reader = Reader(self._cluster, self._on_warning)
+        reader = Reader(self._cluster, self._on_warning, is_denial_final=True)
         try:
             starts, ends = offsets.starts(places), offsets.ends(places, committed=not to_now)
             self._on_progress(0, sum(ends[place] - starts[place] for place in places))
