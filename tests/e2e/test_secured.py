@@ -218,6 +218,13 @@ def test_redriving_dead_letters_needs_the_documented_rights(made: SecuredBroker,
     assert [record.value() for record in read_topic(plain, to)] == [b"task"]
 
 
+def test_who_pauses_and_resumes_needs_the_documented_rights(made: SecuredBroker, tmp_path: Path) -> None:
+    config = config_of(made, made.user("pauser", documented("Rights to pause", NAMES)))
+    for words in (("pause", "bills", "--reason", "a test"), ("resume", "bills")):
+        said = run(config, tmp_path, *words, "--wait", "0s")
+        assert (said.code, said.err) == (0, "")
+
+
 def test_a_retrying_consumer_needs_what_is_documented(
     secured: SecuredBroker, serve: Callable[[ServeConfig], Serve], tmp_path: Path
 ) -> None:

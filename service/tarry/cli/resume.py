@@ -17,6 +17,7 @@ from tarry.cli.inspect import configured
 from tarry.cli.options import ConfigOption, JsonOption, ServersOption
 from tarry.clock import SystemClock
 from tarry.core.request.pause import Pause
+from tarry.errors import UsageError
 
 
 def resume(
@@ -45,8 +46,8 @@ def resume(
     settings, cluster = configured(config, bootstrap_servers)
     with open_control(settings, cluster) as control:
         intakes = [intake] if intake else [one.topic for one in settings.intakes]
-        for one in intakes:
-            pause = control.pauses(one).get(target)
-            if pause is None or not pause.holds_at(decided.at_ms):
-                typer.echo(f"note: {target} was not paused for messages of {one}", err=True)
+        try:
+            control.check_target(target)
+        except UsageError as error:  # it may have been deleted while it was paused
+            typer.echo(f"note: {error}", err=True)
         decide(control, intakes, decided, wait, as_json=as_json)
