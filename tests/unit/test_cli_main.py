@@ -99,7 +99,7 @@ def test_if_no_broker_answers_the_command_says_that_it_used_the_default_address(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     for more, hint in (
-        ([], (" (this is the default address, because there is no tarry.toml here, and no --bootstrap-servers)")),
+        ([], " (this is the default address, because there is no tarry.toml here, and no --bootstrap-servers)"),
         (["--bootstrap-servers", NOBODY], ""),
     ):
         monkeypatch.setattr(looking, "cluster_of", lambda _settings: Cluster(NOBODY))

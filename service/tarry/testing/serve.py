@@ -35,9 +35,9 @@ class ServeError(TarryError, AssertionError):
 
 @dataclass(frozen=True, slots=True)
 class ServeConfig:
-    """The content of a test's `tarry.toml`. Other settings have the service's defaults.
+    """The content of a test's `tarry.toml`.
 
-    But `max_delay` is 60s, and `http.port` is 0, a free port.
+    Other settings have the service's defaults, except `max_delay` (60s) and `http.port` (0: a free port).
 
     Args:
         bootstrap: the broker, HOST:PORT.

@@ -3,6 +3,8 @@
 The cluster accepts a request of any size. Then it throttles the client until its rate is down to the quota again.
 """
 
+from collections.abc import Callable
+
 from tarry.testing.manual_clock import ManualClock
 
 
@@ -23,8 +25,8 @@ class Quota:
         """Return whether the producers of a process are throttled now."""
         return self.bytes_per_s is not None and self._clock.monotonic_ms() < self._held_until_ms.get(process, 0)
 
-    def spend(self, process: str, size: int) -> None:
-        """Count `size` bytes that a process has written."""
+    def spend(self, process: str, size: Callable[[], int]) -> None:
+        """Count the bytes that a process has written; their number is asked for only if there is a quota."""
         if self.bytes_per_s is not None:
             begins_ms = max(self._clock.monotonic_ms(), self._held_until_ms.get(process, 0))
-            self._held_until_ms[process] = begins_ms + size * 1_000 // self.bytes_per_s
+            self._held_until_ms[process] = begins_ms + size() * 1_000 // self.bytes_per_s

@@ -168,8 +168,8 @@ class FakeSender:
         else:
             stamps = topics.of(topic).stamps
             self._outbox.settle(batch, None, first, self._wire.clock.now_ms() if stamps else None)
-            if quota.bytes_per_s is not None:
-                quota.spend(process, batch_bytes([record.draft for record in batch], compressed=self._compressed))
+            drafts = [record.draft for record in batch]
+            quota.spend(process, lambda: batch_bytes(drafts, compressed=self._compressed))
         return True
 
     def _announce(self, place: Place) -> None:
