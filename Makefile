@@ -96,8 +96,8 @@ bench: $(READY) compiled ## run all benchmarks; each compares two figures of the
 	$(BIN)/python -m benches.bench_wheel
 	$(BIN)/python -m benches.bench_purgatory
 	$(BIN)/python -m benches.bench_names
-	$(BIN)/python -m benches.bench_relay --compiled
-	$(BIN)/python -m benches.bench_overflow
+	$(BIN)/python -m benches.bench_relay --compiled --rounds 5
+	$(BIN)/python -m benches.bench_overflow --compiled --rounds 5
 	$(BIN)/python -m benches.bench_poison
 	$(BIN)/python -m benches.bench_api
 	$(BIN)/python -m benches.bench_console --waiting 1000000

@@ -1,4 +1,4 @@
-"""The cost of messages that wait in buckets: memory, disk, and the time until a killed worker fires again.
+"""The cost of messages that wait in buckets: memory, disk, the time until a killed worker fires again, and `pending`.
 
 The benchmark sends messages that are due in 10 to 29 days, on the default wheel, and waits until they are filed. Each
 round then starts the service and measures:
@@ -10,12 +10,15 @@ round then starts the service and measures:
 
 The first stage has no waiting messages. For memory, the difference between stages counts; times are printed side by
 side. The memory of the worker that filed the messages is printed as well: it is larger, because an allocator does not
-return everything that a burst has used. Disk is the growth of the files of the wheel's topics per message, without the
-intake's own copy, which stays until it is trimmed.
+return everything that a burst has used. Disk is the growth of the files of the levels and of the journal, for each
+message, beside the growth of the intake's files: the same messages as their producer sent them. The intake is measured
+at the first stage, whose messages are still in its newest segment. `pending` is the command, its start included.
 """
 
 import itertools
 import random
+import subprocess
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -26,9 +29,9 @@ from typing import Final
 from benches.overflow_levels import filed_by, wait_filed
 from benches.overflow_probe import Probe
 from benches.support_kafka import Topics, preload
-from benches.support_process import Running, Shape, memory_bytes, now_ms, running
+from benches.support_process import Running, Service, Shape, memory_bytes, now_ms, running
 from benches.support_run import Run
-from tarry.kafka.topics import wheel_topic
+from tarry.kafka.topics import JOURNAL, wheel_topic
 
 DAY_MS: Final = 86_400_000
 DUE_IN_MS: Final = (10 * DAY_MS, 29 * DAY_MS)
@@ -61,13 +64,19 @@ class Stage:
         waiting: the number of waiting messages.
         restarts: one for each round.
         filer_rss_bytes: resident set of the worker that filed them, when it is idle.
-        disk_bytes: disk space of the wheel's topics.
+        levels_bytes: disk space of the levels' logs.
+        journal_bytes: disk space of the journal.
+        intake_bytes: disk space of the intake.
+        pending_s: how long `tarry pending` took.
     """
 
     waiting: int
     restarts: Sequence[Restart]
     filer_rss_bytes: int
-    disk_bytes: int
+    levels_bytes: int
+    journal_bytes: int
+    intake_bytes: int
+    pending_s: float
 
     @property
     def again_ms(self) -> float:
@@ -93,17 +102,28 @@ class Figures:
 
     def rows(self) -> list[tuple[str, str, str, str]]:
         """Rows of the table: figure, value, the value that it is compared with, and the difference."""
-        none = self.stages[0]
+        none, first = self.stages[:2]
+        sent = (first.intake_bytes - none.intake_bytes) / first.waiting
         made = []
         for stage in self.stages[1:]:
             name = f"{stage.waiting:,} in buckets: "
-            grown = (stage.disk_bytes - none.disk_bytes) / stage.waiting
+            levels, journal = (
+                (getattr(stage, each) - getattr(none, each)) / stage.waiting
+                for each in ("levels_bytes", "journal_bytes")
+            )
+            disk = levels + journal
             made += [
                 (f"{name}memory after a restart, MiB", *_beside(stage.rss_bytes / MIB, none.rss_bytes / MIB)),
                 (f"{name}memory after filing, MiB", *_beside(stage.filer_rss_bytes / MIB, none.filer_rss_bytes / MIB)),
-                (f"{name}disk, bytes a message", f"{grown:,.0f}", "", ""),
+                (
+                    f"{name}disk, bytes a message: levels, journal",
+                    f"{levels:,.1f}, {journal:,.1f}",
+                    f"intake {sent:,.1f}",
+                    f"{disk / sent:.2f}",
+                ),
                 (f"{name}kill -9 to firing again, ms", *_beside(stage.again_ms, none.again_ms)),
                 (f"{name}a fresh 1 s delay after it, ms late", *_beside(stage.fresh_late_ms, none.fresh_late_ms)),
+                (f"{name}`tarry pending`, ms", *_beside(stage.pending_s * 1_000, none.pending_s * 1_000)),
             ]
         return made
 
@@ -114,7 +134,10 @@ class Figures:
                 {
                     "waiting": stage.waiting,
                     "filer_rss_bytes": stage.filer_rss_bytes,
-                    "disk_bytes": stage.disk_bytes,
+                    "levels_bytes": stage.levels_bytes,
+                    "journal_bytes": stage.journal_bytes,
+                    "intake_bytes": stage.intake_bytes,
+                    "pending_s": stage.pending_s,
                     "again_ms": [each.again_ms for each in stage.restarts],
                     "fresh_late_ms": [each.fresh_late_ms for each in stage.restarts],
                     "rss_bytes": [each.rss_bytes for each in stage.restarts],
@@ -128,28 +151,31 @@ def _beside(value: float, none: float) -> tuple[str, str, str]:
     return f"{value:,.0f}", f"{none:,.0f} with none", f"{value - none:+,.0f}"
 
 
-def measure(run: Run, data: Path, waiting: Sequence[int], rounds: int) -> Figures:
+def measure(run: Run, name: Service, data: Path, waiting: Sequence[int], rounds: int) -> Figures:
     """Measure.
 
     Args:
         run: the run.
+        name: the service.
         data: the broker's directory.
         waiting: the number of waiting messages at each stage, ascending; each stage adds to the one before.
         rounds: the number of kills at each stage.
     """
     stages: list[Stage] = []
-    with run.topics("service") as (topics, _):
+    with run.topics(name) as (topics, _):
         sizes = [0, *waiting]
         for before, size in itertools.pairwise([0, *sizes]):
-            with running("service", run.bootstrap, topics, run.directory, SHAPE) as service:
+            with running(name, run.bootstrap, topics, run.directory, SHAPE) as service:
                 filer_rss_bytes = _fill(run, topics, service, size - before)
-            disk_bytes = sum(_size_of(data, topics))
-            restarts = [_kill(run, topics) for _ in range(rounds)]
-            stages.append(Stage(size, restarts, filer_rss_bytes, disk_bytes))
+            disk_bytes = _disk(data, topics)
+            pending_s = _pending_s(run, topics)
+            restarts = [_kill(run, name, topics) for _ in range(rounds)]
+            stages.append(Stage(size, restarts, filer_rss_bytes, *disk_bytes, pending_s))
             run.say(
-                f"{size:,} in buckets: {stages[-1].rss_bytes / MIB:,.0f} MiB after a restart, "
-                f"{filer_rss_bytes / MIB:,.0f} after filing, {disk_bytes / MIB:,.0f} MiB on disk; fires "
-                f"{stages[-1].again_ms:,.0f} ms after kill -9, a fresh 1 s delay {stages[-1].fresh_late_ms} ms late"
+                f"{name}, {size:,} in buckets: {stages[-1].rss_bytes / MIB:,.0f} MiB after a restart, "
+                f"{filer_rss_bytes / MIB:,.0f} after filing, {sum(disk_bytes[:2]) / MIB:,.0f} MiB on disk; fires "
+                f"{stages[-1].again_ms:,.0f} ms after kill -9, a fresh 1 s delay {stages[-1].fresh_late_ms} ms late; "
+                f"pending takes {pending_s:.2f} s"
             )
     return Figures(stages)
 
@@ -172,10 +198,10 @@ def _rest(service: Running) -> None:
         raise SystemExit("the service is busy with messages that are not due")
 
 
-def _kill(run: Run, topics: Topics) -> Restart:
+def _kill(run: Run, name: Service, topics: Topics) -> Restart:
     """Use a new service, because a supervisor waits longer with each restart of a worker that dies repeatedly."""
     with (
-        running("service", run.bootstrap, topics, run.directory, SHAPE) as service,
+        running(name, run.bootstrap, topics, run.directory, SHAPE) as service,
         Probe(run.bootstrap, topics) as probe,
     ):
         probe.warm_up()
@@ -186,10 +212,27 @@ def _kill(run: Run, topics: Topics) -> Restart:
         return Restart(again_ms, fresh_late_ms, memory_bytes(anew.pid))
 
 
-def _size_of(data: Path, topics: Topics) -> Iterator[int]:
-    """Disk space of each file of the wheel's topics, in blocks: index files are sparse, so length says nothing."""
-    time.sleep(1.0)  # files of emptied buckets are deleted in the background
-    names = tuple(wheel_topic(topics.intake, level) + "-" for level in range(1, LEVELS + 1))
+def _pending_s(run: Run, topics: Topics) -> float:
+    """Return how long `tarry pending` takes, in seconds."""
+    command = [sys.executable, "-m", "tarry", "pending", "--intake", topics.intake]
+    started = time.monotonic()
+    subprocess.run([*command, "--bootstrap-servers", run.bootstrap], check=True, stdout=subprocess.DEVNULL)
+    return time.monotonic() - started
+
+
+def _disk(data: Path, topics: Topics) -> tuple[int, int, int]:
+    """Return the disk space of the levels' logs, of the journal and of the intake, in bytes."""
+    time.sleep(1.0)  # files of trimmed logs are deleted in the background
+    levels = [wheel_topic(topics.intake, level) for level in range(1, LEVELS + 1)]
+    return (
+        sum(size for level in levels for size in _sizes(data, level)),
+        sum(_sizes(data, topics.intake + JOURNAL)),
+        sum(_sizes(data, topics.intake)),
+    )
+
+
+def _sizes(data: Path, topic: str) -> Iterator[int]:
+    """Disk space of each file of a topic, in blocks: index files are sparse, so length says nothing."""
     for log in (data / "topics").iterdir():
-        if log.name.startswith(names):
+        if log.name.rpartition("-")[0] == topic:
             yield from (file.stat().st_blocks * 512 for file in log.iterdir())

@@ -5,12 +5,12 @@ that of a bare reader of the intake, which reads the same records in the same ru
 """
 
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from statistics import median
 from typing import Any, Final
 
 from benches.support_kafka import Topics, load_producer, produce
-from benches.support_process import Shape, now_ms, running
+from benches.support_process import Service, Shape, now_ms, running
 from benches.support_run import Run
 
 DAY_MS: Final = 86_400_000
@@ -48,15 +48,19 @@ class Burst:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """The figures.
+    """The figures of one service.
 
-    Attributes:
+    Args:
         messages: the size of the burst.
         rounds: those of each round.
     """
 
     messages: int
-    rounds: list[Burst]
+    rounds: list[Burst] = field(default_factory=list)
+
+    def measure(self, run: Run, name: Service) -> None:
+        """Send the burst once."""
+        self.rounds.append(_measure(run, name, self.messages))
 
     def rows(self) -> list[tuple[str, str, str, str]]:
         """Rows of the table: figure, value, the value that it is compared with, and the difference."""
@@ -80,20 +84,9 @@ class Figures:
         return {"messages": self.messages, "rounds": [asdict(each) for each in self.rounds]}
 
 
-def measure(run: Run, messages: int, rounds: int) -> Figures:
-    """Measure.
-
-    Args:
-        run: the run.
-        messages: the size of the burst.
-        rounds: how often it is sent; the medians count.
-    """
-    return Figures(messages, [_measure(run, messages) for _ in range(rounds)])
-
-
-def _measure(run: Run, messages: int) -> Burst:
-    with run.topics("service") as (topics, progress):
-        with running("service", run.bootstrap, topics, run.directory, SHAPE) as service:
+def _measure(run: Run, name: Service, messages: int) -> Burst:
+    with run.topics(name) as (topics, progress):
+        with running(name, run.bootstrap, topics, run.directory, SHAPE) as service:
             service.taken_over_ms()
             bare, reader = (run.child("support_reader", topic) for topic in (topics.intake, topics.target))
             began_s = time.monotonic()
@@ -105,7 +98,9 @@ def _measure(run: Run, messages: int) -> Burst:
     if seen["judged"] != soon:
         raise SystemExit(f"the bare reader had {seen['judged']:,} of {soon:,} messages that are due soon")
     burst = Burst(per_s, seen, found)
-    run.say(f"burst: {per_s:,.0f} msg/s sent; due soon: {found}; bare reader: {seen}; p99 {burst.later_ms:+d} ms")
+    run.say(
+        f"{name}, burst: {per_s:,.0f} msg/s sent; due soon: {found}; bare reader: {seen}; p99 {burst.later_ms:+d} ms"
+    )
     return burst
 
 

@@ -5,13 +5,16 @@ in memory, because this wheel closes a bucket half a second before its time. The
 buckets of all levels. Their delays are 3 to 40 s; the levels have buckets of 2, 4 and 8 s and reach about 12, 28 and 50
 s ahead. The load lasts until the last of these messages is due.
 
-A read_committed reader in a separate process measures for each kind: p50, p99, maximum, and how many were early.
+A read_committed reader in a separate process measures for each kind: p50, p99, maximum, and how many were early. With
+several rounds, the medians of these count.
 """
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from statistics import median
 from typing import Any, Final
 
-from benches.support_process import Shape, running
+from benches.support_process import Service, Shape, running
 from benches.support_run import Run
 
 HOT_RATE: Final = 10_000
@@ -27,8 +30,8 @@ Kind = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
-    """The figures.
+class Lateness:
+    """The figures of one round.
 
     Attributes:
         alone: messages in memory, without other messages.
@@ -40,45 +43,52 @@ class Figures:
     beside: Kind
     far: Kind
 
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """The figures of one service.
+
+    Args:
+        seconds: how long the load lasts in the first run, and how long messages for buckets are sent in the second.
+    """
+
+    seconds: float
+    rounds: list[Lateness] = field(default_factory=list)
+
+    def measure(self, run: Run, name: Service) -> None:
+        """Measure both loads once."""
+        alone = _late(run, name, self.seconds, 0.0)
+        beside = _late(run, name, self.seconds + FAR_DELAYS_MS[1] / 1_000, self.seconds)
+        self.rounds.append(Lateness(alone[HOT], beside[HOT], beside[FAR]))
+
     def rows(self) -> list[tuple[str, str, str, str]]:
-        """Rows of the table: figure, value, the value that it is compared with, and the difference."""
+        """Rows of the table: figure, value, the value that it is compared with, and the ratio of p50 and p99."""
         late = f"lateness at {HOT_RATE:,} msg/s, ms: "
-        made = [(f"{late}p50, p99, worst", _three(self.alone), "nothing in buckets", "")]
-        for name, kind in (
-            (f"{late}{FAR_RATE:,} msg/s in buckets", self.beside),
-            (f"{late}those of buckets", self.far),
-        ):
-            if kind["judged"]:
-                p50, p99 = (kind[each] - self.alone[each] for each in ("p50_ms", "p99_ms"))
-                made.append((name, _three(kind), _three(self.alone), f"{p50:+d}, {p99:+d}"))
-        early = sum(kind["early"] for kind in (self.alone, self.beside, self.far))
-        judged = sum(kind["judged"] for kind in (self.alone, self.beside, self.far))
+        alone, beside, far = ([getattr(each, kind) for each in self.rounds] for kind in ("alone", "beside", "far"))
+        made = [(f"{late}p50, p99, worst", _three(alone), "nothing in buckets", "")]
+        for name, kinds in ((f"{late}{FAR_RATE:,} msg/s in buckets", beside), (f"{late}those of buckets", far)):
+            if all(kind["judged"] for kind in kinds):
+                ratios = (
+                    median(kind[each] / max(1, one[each]) for kind, one in zip(kinds, alone, strict=True))
+                    for each in ("p50_ms", "p99_ms")
+                )
+                made.append((name, _three(kinds), _three(alone), ", ".join(f"{ratio:.2f}" for ratio in ratios)))
+        early, judged = (sum(kind[each] for kind in (*alone, *beside, *far)) for each in ("early", "judged"))
         return [*made, ("early", str(early), f"of {judged:,}", "")]
 
     def document(self) -> dict[str, object]:
         """For JSON."""
-        return {"alone": self.alone, "beside": self.beside, "far": self.far}
+        return {"rounds": [asdict(each) for each in self.rounds]}
 
 
-def _three(kind: Kind) -> str:
-    return f"{kind['p50_ms']}, {kind['p99_ms']}, {kind['max_ms']}"
+def _three(kinds: Sequence[Kind]) -> str:
+    """The medians of p50, p99 and the worst."""
+    return ", ".join(f"{median(kind[each] for kind in kinds):g}" for each in ("p50_ms", "p99_ms", "max_ms"))
 
 
-def measure(run: Run, seconds: float) -> Figures:
-    """Measure.
-
-    Args:
-        run: the run.
-        seconds: how long the load lasts in the first run, and how long messages for buckets are sent in the second.
-    """
-    alone = _late(run, seconds, 0.0)
-    beside = _late(run, seconds + FAR_DELAYS_MS[1] / 1_000, seconds)
-    return Figures(alone[HOT], beside[HOT], beside[FAR])
-
-
-def _late(run: Run, hot_s: float, far_s: float) -> dict[str, Kind]:
-    with run.topics("service") as (topics, progress):
-        with running("service", run.bootstrap, topics, run.directory, SHAPE):
+def _late(run: Run, name: Service, hot_s: float, far_s: float) -> dict[str, Kind]:
+    with run.topics(name) as (topics, progress):
+        with running(name, run.bootstrap, topics, run.directory, SHAPE):
             reader = run.read_lateness(topics)
             loads = [run.load(topics, HOT_RATE, hot_s, HOT_DELAYS_MS, "--mark", HOT)]
             if far_s:
@@ -89,5 +99,5 @@ def _late(run: Run, hot_s: float, far_s: float) -> dict[str, Kind]:
             figures: dict[str, Kind] = run.ask_lateness(reader)["marked"]
         run.all_arrived(topics, sent)
     for mark, kind in figures.items():
-        run.say(f"{mark}, with {FAR_RATE if far_s else 0:,} msg/s in buckets: {kind}")
+        run.say(f"{name}, {mark}, with {FAR_RATE if far_s else 0:,} msg/s in buckets: {kind}")
     return figures

@@ -23,7 +23,7 @@ from statistics import median
 from typing import Final
 
 from benches.support_kafka import PARTITIONS, Progress, preload
-from benches.support_process import Running, Shape, now_ms, running
+from benches.support_process import Running, Service, Shape, now_ms, running
 from benches.support_run import Backlog, Run
 from tarry.kafka.topics import wheel_topic
 
@@ -107,10 +107,28 @@ class Passage:
 
 @dataclass(slots=True)
 class Figures:
-    """The figures, one value for each round."""
+    """The figures of one service, one value for each round.
 
+    Args:
+        messages: how many messages go through the levels.
+    """
+
+    messages: int
     relay: list[Backlog] = field(default_factory=list)
     passages: dict[int, list[Passage]] = field(default_factory=dict)
+
+    def measure(self, run: Run, name: Service) -> None:
+        """Measure both paths once, and the relay before each."""
+        for way in ways(self.messages):
+            relay = run.relay_backlog(self.messages)
+            self.relay.append(relay)
+            run.say(f"relay, backlog of {self.messages:,}: {relay.per_s:,.0f} msg/s, {relay.cpu_us:.1f} us/msg")
+            passage = _pass(run, name, way, self.messages)
+            self.passages.setdefault(way.levels, []).append(passage)
+            run.say(
+                f"{name}, through {way.levels}: {passage.per_s:,.0f} msg/s ({passage.file_per_s:,.0f} filed, "
+                f"{passage.down_per_s:,.0f} down), {passage.cpu_us:.1f} us/msg, filed {passage.levels:.2f} times"
+            )
 
     def rows(self) -> list[tuple[str, str, str, str]]:
         """Rows of the table: figure, value, the value that it is compared with, and the ratio."""
@@ -154,41 +172,23 @@ def _against(per_s: float, relay_per_s: float) -> tuple[str, str, str]:
     return f"{per_s:,.0f}", "relay", f"{per_s / relay_per_s:.2f}"
 
 
-def measure(run: Run, messages: int, rounds: int) -> Figures:
-    """Measure both paths, and the relay before each."""
-    figures = Figures()
-    run.relay_backlog(messages)  # warm up the broker's JVM
-    for _ in range(rounds):
-        for way in ways(messages):
-            relay = run.relay_backlog(messages)
-            figures.relay.append(relay)
-            run.say(f"relay, backlog of {messages:,}: {relay.per_s:,.0f} msg/s, {relay.cpu_us:.1f} us/msg")
-            passage = _pass(run, way, messages)
-            figures.passages.setdefault(way.levels, []).append(passage)
-            run.say(
-                f"through {way.levels}: {passage.per_s:,.0f} msg/s ({passage.file_per_s:,.0f} filed, "
-                f"{passage.down_per_s:,.0f} down), {passage.cpu_us:.1f} us/msg, filed {passage.levels:.2f} times"
-            )
-    return figures
-
-
-def _pass(run: Run, way: Way, messages: int) -> Passage:
-    with run.topics("service") as (topics, progress):
-        with running("service", run.bootstrap, topics, run.directory, way.shape) as service:
+def _pass(run: Run, name: Service, way: Way, messages: int) -> Passage:
+    with run.topics(name) as (topics, progress):
+        with running(name, run.bootstrap, topics, run.directory, way.shape) as service:
             start_cpu_s = service.cpu_s()  # the time of a start, in which the service creates its topics
         first_due_ms = way.first_due_ms(messages)
         dues = (first_due_ms + number * WITHIN_MS // messages for number in range(messages))
         preload(run.bootstrap, topics, dues)
         buckets = Progress(run.bootstrap, wheel_topic(topics.intake, way.levels), PARTITIONS)
         before = buckets.stable()
-        with running("service", run.bootstrap, topics, run.directory, way.shape) as service:
+        with running(name, run.bootstrap, topics, run.directory, way.shape) as service:
             file_s = _time(service, buckets, before)
             cpu_s = service.cpu_s()
             filed = wait_filed(service, messages, 2.0)
         while now_ms() < first_due_ms + WITHIN_MS:
             time.sleep(0.05)
         before = progress.stable()
-        with running("service", run.bootstrap, topics, run.directory, way.shape) as service:
+        with running(name, run.bootstrap, topics, run.directory, way.shape) as service:
             down_s = _time(service, progress, before)
             cpu_s += service.cpu_s()
             filed += filed_by(service)

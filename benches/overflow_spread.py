@@ -13,7 +13,7 @@ from typing import Final
 
 from benches.overflow_levels import FILED, PATIENCE_S, QUIET_S, filed_by
 from benches.support_kafka import PARTITIONS, Progress, preload
-from benches.support_process import Shape, now_ms, running
+from benches.support_process import Service, Shape, now_ms, running
 from benches.support_run import Backlog, Run
 from tarry.kafka.topics import wheel_topic
 
@@ -39,10 +39,26 @@ class Filing:
 
 @dataclass(slots=True)
 class Figures:
-    """The figures, one value for each round."""
+    """The figures of one service, one value for each round.
 
+    Args:
+        messages: how many messages are filed.
+    """
+
+    messages: int
     relay: list[Backlog] = field(default_factory=list)
     filing: list[Filing] = field(default_factory=list)
+
+    def measure(self, run: Run, name: Service) -> None:
+        """Measure the filing once, and the relay before it."""
+        relay = run.relay_backlog(self.messages)
+        filing = _file(run, name, self.messages, SEED + len(self.filing))
+        self.relay.append(relay)
+        self.filing.append(filing)
+        run.say(
+            f"{name}, spread over 30 days: {filing.per_s:,.0f} msg/s filed, {filing.cpu_us:.1f} us/msg; "
+            f"relay {relay.per_s:,.0f} msg/s, {relay.cpu_us:.1f} us/msg"
+        )
 
     def rows(self) -> list[tuple[str, str, str, str]]:
         """Rows of the table: figure, value, the value that it is compared with, and the ratio."""
@@ -66,31 +82,16 @@ class Figures:
         }
 
 
-def measure(run: Run, messages: int, rounds: int) -> Figures:
-    """Measure the filing, and the relay before it."""
-    figures = Figures()
-    run.relay_backlog(messages)  # warm up the broker's JVM
-    for number in range(rounds):
-        figures.relay.append(run.relay_backlog(messages))
-        figures.filing.append(_file(run, messages, SEED + number))
-        relay, filing = figures.relay[-1], figures.filing[-1]
-        run.say(
-            f"spread over 30 days: {filing.per_s:,.0f} msg/s filed, {filing.cpu_us:.1f} us/msg; "
-            f"relay {relay.per_s:,.0f} msg/s, {relay.cpu_us:.1f} us/msg"
-        )
-    return figures
-
-
-def _file(run: Run, messages: int, seed: int) -> Filing:
+def _file(run: Run, name: Service, messages: int, seed: int) -> Filing:
     choose = random.Random(seed)
-    with run.topics("service") as (topics, _):
-        with running("service", run.bootstrap, topics, run.directory, SHAPE) as service:
+    with run.topics(name) as (topics, _):
+        with running(name, run.bootstrap, topics, run.directory, SHAPE) as service:
             start_cpu_s = service.cpu_s()  # the time of a start, in which the service creates its topics
         preload(run.bootstrap, topics, (now_ms() + choose.randrange(SPREAD_MS) for _ in range(messages)))
         levels = [
             Progress(run.bootstrap, wheel_topic(topics.intake, level), PARTITIONS) for level in range(1, LEVELS + 1)
         ]
-        with running("service", run.bootstrap, topics, run.directory, SHAPE) as service:
+        with running(name, run.bootstrap, topics, run.directory, SHAPE) as service:
             taken_over_ms, last_ms, last = service.taken_over_ms(), now_ms(), 0
             ends = time.monotonic() + PATIENCE_S
             while now_ms() - last_ms < QUIET_S * 1_000 or last == 0:

@@ -21,8 +21,11 @@ from benches.support_core import pythons
 from benches.support_kafka import PARTITIONS, Topics, create_topics
 from tests.support.processes import Serve, ServeConfig
 
-Contender = Literal["relay", "service", "compiled"]
-"""The bare relay, the service on the core of this process, and the service on the compiled core."""
+Service = Literal["service", "compiled"]
+"""The service on the core of this process, and the service on the compiled core."""
+
+Contender = Literal["relay"] | Service
+"""The bare relay and the services."""
 
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
 WINDOW: Final = "10m"  # messages due within it are held in memory
