@@ -22,6 +22,15 @@ QUICK_WHEEL: Final[dict[str, Any]] = {
 }
 """Settings of a service: buckets of 1, 2 and 4 s; a delay of 13 s goes through three levels."""
 
+STRAGGLING_WHEEL: Final[dict[str, Any]] = {
+    "intake_settings": {"max_delay": "10m"},
+    "overflow": {"from": "2s", "width": "1s", "size": 2},
+}
+"""Settings of a service: buckets of 1, 2, 4 and 8 s. Level 4 holds what is due in a quarter of a minute or later."""
+
+STRAGGLING_LEVEL: Final = 4
+"""The highest level of that wheel."""
+
 
 def waiting_in_buckets(bootstrap: str, intake: str) -> int:
     """Return how many records an intake's buckets hold."""

@@ -157,3 +157,16 @@ def make_intake(servers: str, settings: Config, apart: Place) -> None:
     admin = AdminClient({"bootstrap.servers": servers})
     for future in admin.create_topics(wanted).values():
         future.result(timeout=30)
+
+
+def make_apart(servers: str, topic: str, partitions: int) -> None:
+    """Create a topic whose only replicas are on the second broker.
+
+    Args:
+        servers: the first broker.
+        topic: its name.
+        partitions: how many.
+    """
+    admin = AdminClient({"bootstrap.servers": servers})
+    wanted = NewTopic(topic, partitions, replica_assignment=[[NODE]] * partitions)
+    admin.create_topics([wanted])[topic].result(timeout=30)

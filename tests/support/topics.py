@@ -105,9 +105,18 @@ def ends_of(bootstrap: str, topic: str, *, committed: bool) -> dict[int, int]:
         committed: whether to return the last stable offsets instead of the high watermarks.
     """
     isolation = "read_committed" if committed else "read_uncommitted"
+    return {partition: end for partition, (_, end) in _watermarks(bootstrap, topic, isolation).items()}
+
+
+def starts_of(bootstrap: str, topic: str) -> dict[int, int]:
+    """Return the offsets below which a topic's partitions are trimmed."""
+    return {partition: start for partition, (start, _) in _watermarks(bootstrap, topic, "read_uncommitted").items()}
+
+
+def _watermarks(bootstrap: str, topic: str, isolation: str) -> dict[int, tuple[int, int]]:
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "tests.topics", "isolation.level": isolation})
     try:
         partitions = consumer.list_topics(topic, timeout=30).topics[topic].partitions
-        return {each: consumer.get_watermark_offsets(TopicPartition(topic, each), timeout=30)[1] for each in partitions}
+        return {each: consumer.get_watermark_offsets(TopicPartition(topic, each), timeout=30) for each in partitions}
     finally:
         consumer.close()

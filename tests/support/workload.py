@@ -25,6 +25,7 @@ from tests.support.checker import Arrived, Headers, Interned, Produced, digest
 
 NAMESPACE: Final = uuid.uuid5(uuid.NAMESPACE_URL, "tarry")
 
+ONE_STRAGGLER_OF: Final = 300
 _AN_HOUR_MS: Final = 3_600_000
 _HEAR_EVERY: Final = 20
 _OTHER_HEADERS: Final[tuple[Headers, ...]] = (
@@ -91,6 +92,8 @@ class Workload:
         due_ms: the first and the last due time, instead of delays.
         longest: the longest random part of a value, in characters.
         limits: whether some messages have a window or an expiry.
+        straggle_until_ms: one message in `ONE_STRAGGLER_OF` is due at this time, as long as that is later than the
+            longest delay.
 
     Threads: only one thread may call `send` and `keep_sending`; call `produced` after they have ended, and the others
     at any time.
@@ -110,8 +113,10 @@ class Workload:
         due_ms: tuple[int, int] | None = None,
         longest: int = 300,
         limits: bool = True,
+        straggle_until_ms: int = 0,
     ) -> None:
         self._intake = intake
+        self._straggle_until_ms = straggle_until_ms
         self._has_limits = limits
         self._partitions = partitions
         self._targets = list(targets)
@@ -236,6 +241,8 @@ class Workload:
         if self._due_ms is not None:
             return choose.randint(*self._due_ms)
         due_ms = now_ms + choose.randint(*self._delays_ms)
+        if now_ms + self._delays_ms[1] < self._straggle_until_ms and choose.randrange(ONE_STRAGGLER_OF) == 0:
+            return self._straggle_until_ms
         if choose.random() < 0.25:
             due_ms = -(-due_ms // self._instant_every) * self._instant_every
         return due_ms
