@@ -98,6 +98,7 @@ bench: $(READY) compiled ## run all benchmarks; each compares two figures of the
 	$(BIN)/python -m benches.bench_names
 	$(BIN)/python -m benches.bench_relay --compiled --rounds 5
 	$(BIN)/python -m benches.bench_overflow --compiled --rounds 5
+	$(BIN)/python -m benches.bench_away --minutes 10
 	$(BIN)/python -m benches.bench_poison
 	$(BIN)/python -m benches.bench_api
 	$(BIN)/python -m benches.bench_console --waiting 1000000

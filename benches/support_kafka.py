@@ -51,6 +51,15 @@ class Topics:
         return f"{self.name}.intake.results"
 
 
+class AwayTopics(Topics):
+    """The same, with a target that nobody has created."""
+
+    @property
+    def target(self) -> str:
+        """The topic to which messages are to be delivered when it is created."""
+        return f"{self.name}.away"
+
+
 def create_topics(bootstrap: str, names: Iterable[str], partitions: int = PARTITIONS) -> None:
     """Make topics, and wait until the broker has them."""
     admin = AdminClient({"bootstrap.servers": bootstrap})

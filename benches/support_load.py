@@ -10,7 +10,7 @@ import random
 import sys
 import time
 
-from benches.support_kafka import Topics, load_producer, produce
+from benches.support_kafka import AwayTopics, Topics, load_producer, produce
 
 TICK_S = 0.005
 
@@ -55,9 +55,10 @@ def main() -> None:
     parser.add_argument("--delays", type=int, nargs=2, required=True, metavar="MS")
     parser.add_argument("--first", type=int, default=0, help="number of the first; ids of two loads must differ")
     parser.add_argument("--mark", help="the kind of the messages, by which the reader separates its figures")
+    parser.add_argument("--away", action="store_true", help="send to a target that does not exist")
     arguments = parser.parse_args()
     shortest_ms, longest_ms = arguments.delays
-    topics = Topics(arguments.name)
+    topics = AwayTopics(arguments.name) if arguments.away else Topics(arguments.name)
     delays_ms = (shortest_ms, longest_ms)
     offer(arguments.bootstrap, topics, arguments.rate, arguments.seconds, delays_ms, arguments.first, arguments.mark)
 
