@@ -4,7 +4,7 @@ import json
 import signal
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -23,6 +23,7 @@ from tarry.units import parse_instant_ms
 from tests.support.api import Api, config_beside, make_token
 from tests.support.brokers import wait_until
 from tests.support.fate import STRUCK
+from tests.support.processes import Serve
 from tests.support.topics import read_topic
 
 WHY: Final = {"reason": "the target is back"}
@@ -53,6 +54,15 @@ class Place:
             list(producer.send_many(messages))
         with self.client() as client:
             wait_until(lambda: open_letters(client, target) >= start + count, f"{start + count} dead letters", 90)
+
+    @contextmanager
+    def killed(self) -> Iterator[Serve]:
+        """The process of the first replica, to be killed; a new one serves afterwards, also if the test fails."""
+        try:
+            yield self.first.process
+        finally:
+            self.first.process.close()
+            self.first.start()
 
     def delivered(self, target: str) -> Counter[bytes]:
         return Counter(record.value() or b"" for record in read_topic(self.service.bootstrap_servers, target))
@@ -263,18 +273,18 @@ def test_another_replica_goes_on_after_kill_9_and_each_letter_is_sent_once(place
         found = plan(client, "/v1/dead:redrive", target=target)
         assert found["count"] == count
         place.service.make_topic("killed")
-        place.first.process.signal(signal.SIGUSR1)
-        row = begin(client, "/v1/dead:redrive", found["token"])
-        assert place.first.process.wait_ended(60) == 128 + signal.SIGKILL
-        wait_until(lambda: row_of(other, row)["done"] > 0, "it is known how far it was", 60)
-        at_kill = row_of(other, row)
-        assert 0 < at_kill["done"] < count
-        done = over(other, row, 120)
+        with place.killed() as process:
+            process.signal(signal.SIGUSR1)
+            row = begin(client, "/v1/dead:redrive", found["token"])
+            assert process.wait_ended(60) == 128 + signal.SIGKILL
+            wait_until(lambda: row_of(other, row)["done"] > 0, "it is known how far it was", 60)
+            at_kill = row_of(other, row)
+            assert 0 < at_kill["done"] < count
+            done = over(other, row, 120)
         assert (done["state"], done["done"], done["failed"]) == ("done", count, {})
         assert done["replica"] != at_kill["replica"]
         wait_until(lambda: place.delivered(target).total() >= count, "all are delivered", 120)
         assert place.delivered(target) == Counter({b"%d" % number: 1 for number in range(count)})
-    place.first.start()
 
 
 def test_an_operation_that_is_stopped_does_nothing_more(place: Place) -> None:
@@ -285,10 +295,12 @@ def test_an_operation_that_is_stopped_does_nothing_more(place: Place) -> None:
         place.service.make_topic("stopped")
         place.first.process.signal(signal.SIGUSR2)
         row = begin(client, "/v1/dead:redrive", found["token"])
-        place.first.process.wait_said(STRUCK, 1, 60)
-        answer = other.post(f"/v1/operations/{row['id']}:stop", json={"reason": "wrong target"})
-        assert answer.status_code == 200, answer.text
-        place.first.process.signal(signal.SIGCONT)
+        try:
+            place.first.process.wait_said(STRUCK, 1, 60)
+            answer = other.post(f"/v1/operations/{row['id']}:stop", json={"reason": "wrong target"})
+            assert answer.status_code == 200, answer.text
+        finally:
+            place.first.process.signal(signal.SIGCONT)
         done = over(client, row)
         assert (done["state"], done["stopped_by"], done["stop_reason"]) == ("stopped", "all", "wrong target")
         assert 0 < done["done"] < count
