@@ -16,6 +16,7 @@ at the first stage, whose messages are still in its newest segment. `pending` is
 """
 
 import itertools
+import os
 import random
 import subprocess
 import sys
@@ -215,8 +216,11 @@ def _kill(run: Run, name: Service, topics: Topics) -> Restart:
 def _pending_s(run: Run, topics: Topics) -> float:
     """Return how long `tarry pending` takes, in seconds."""
     command = [sys.executable, "-m", "tarry", "pending", "--intake", topics.intake]
+    environment = {**os.environ, "TARRY_SERVICE__GROUP": topics.name}
     started = time.monotonic()
-    subprocess.run([*command, "--bootstrap-servers", run.bootstrap], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(
+        [*command, "--bootstrap-servers", run.bootstrap], check=True, env=environment, stdout=subprocess.DEVNULL
+    )
     return time.monotonic() - started
 
 
