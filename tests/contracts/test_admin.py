@@ -10,6 +10,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from tarry.kafka.errors import error_of
 from tarry.kafka.offsets import PendingAnswers
+from tarry.kafka.topics import count_partitions
 from tests.contracts.steps import CALL_S, commit, leave_open
 from tests.support.contract import Kafka
 
@@ -186,3 +187,10 @@ def test_records_of_a_topic_that_does_not_exist_cannot_be_deleted(kafka: Kafka) 
     request = TopicPartition(kafka.name("missing"), 0, 1)
     [future] = kafka.admin.delete_records([request], request_timeout=CALL_S).values()
     assert _outcome(future) is not None
+
+
+def test_counting_partitions_tells_what_is_there_and_makes_no_topic(kafka: Kafka) -> None:
+    topic = kafka.make_topic(partitions=3)
+    missing = f"{topic}.missing"
+    assert count_partitions(kafka.admin, [topic, missing, "not/legal", ""], CALL_S) == {topic: 3}
+    assert missing not in kafka.admin.list_topics(timeout=CALL_S).topics

@@ -17,6 +17,7 @@ from tarry.kafka.control_log import ControlLog, NoControlLog, ask_control_log, c
 from tarry.kafka.errors import group_errors
 from tarry.kafka.offsets import Offsets
 from tarry.kafka.settings import Cluster
+from tarry.kafka.topics import count_partitions, no_intake
 from tarry.kafka.writing import write_record
 
 ANSWER_WITHIN_S = 10.0
@@ -68,12 +69,12 @@ class Control:
             UsageError: there is no such topic, or this user must not see it.
             RetriableError: the brokers do not answer.
         """
-        with group_errors("ask for the cluster's topics"):
-            if target not in self._admin.list_topics(timeout=ANSWER_WITHIN_S).topics:
-                raise UsageError(
-                    f"topic {target} does not exist, or this user may not see it: check the name, and the right "
-                    "DESCRIBE"
-                )
+        with group_errors(f"ask for {target}"):
+            found = count_partitions(self._admin, [target], ANSWER_WITHIN_S)
+        if target not in found:
+            raise UsageError(
+                f"topic {target} does not exist, or this user may not see it: check the name, and the right DESCRIBE"
+            )
 
     def write(self, intake: str, pause: Pause) -> int:
         """Write a pause, or the end of one; return the offset of its record, for `unconfirmed`.
@@ -145,14 +146,11 @@ class Control:
         return found
 
     def _partitions(self, intake: str) -> int:
-        with group_errors("ask for the cluster's topics"):
-            # Ask for all topics: when asked for one by name, a broker may create it.
-            found = self._admin.list_topics(timeout=ANSWER_WITHIN_S).topics.get(intake)
-        if found is None:
-            raise UsageError(
-                f"there is no topic {intake}: check the name of the intake, or create its topics with `tarry topics`"
-            )
-        return len(found.partitions)
+        with group_errors(f"ask for {intake}"):
+            found = count_partitions(self._admin, [intake], ANSWER_WITHIN_S)
+        if intake not in found:
+            raise no_intake(intake)
+        return found[intake]
 
     def _log(self, intake: str) -> ControlLog:
         answer = ask_control_log(self._admin, self._offsets, intake, self._clock)

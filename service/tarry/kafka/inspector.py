@@ -43,7 +43,7 @@ from tarry.kafka.parked_record import parked_target
 from tarry.kafka.partition_logs import journal_of, level_log_of, read_to_ends, spans_of
 from tarry.kafka.record_headers import headers_of, read_headers, saved_headers
 from tarry.kafka.settings import Cluster
-from tarry.kafka.topics import RESULTS
+from tarry.kafka.topics import RESULTS, count_partitions, no_intake
 from tarry.kafka.trim_tolerant_reader import TrimTolerantReader
 from tarry.kafka.types import OffsetMetadata, Place
 
@@ -286,14 +286,11 @@ class Inspector:
             UsageError: there is no such intake.
             BrokerError: no answer.
         """
-        with group_errors(f"ask {self._servers} for the cluster's topics"):
-            # Ask for all topics: when asked for one by name, a broker may create it.
-            found = self._admin.list_topics(timeout=ANSWER_WITHIN_S).topics.get(intake)
-        if found is None:
-            raise UsageError(
-                f"there is no topic {intake}: check the name of the intake, or create its topics with `tarry topics`"
-            )
-        return len(found.partitions)
+        with group_errors(f"ask {self._servers} for {intake}"):
+            found = count_partitions(self._admin, [intake], ANSWER_WITHIN_S)
+        if intake not in found:
+            raise no_intake(intake)
+        return found[intake]
 
     # -- waiting messages ---------------------------------------------------------------------------------------------
 

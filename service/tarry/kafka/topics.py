@@ -30,6 +30,9 @@ REQUEST_TIMEOUT_S = 30.0
 NO_TOPIC = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_EXCEPTION})
 """The errors of a request about a topic that does not exist."""
 
+NOT_SEEN = NO_TOPIC | {KafkaError.TOPIC_AUTHORIZATION_FAILED}
+"""The same, and that about a topic that this user may not see: Kafka does not tell whether it exists."""
+
 _OF_THE_TOPIC = frozenset(
     {KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.LEADER_NOT_AVAILABLE, KafkaError.REPLICA_NOT_AVAILABLE}
 )
@@ -89,6 +92,35 @@ def wheel_topic(intake: str, level: int) -> str:
     return f"{intake}{WHEEL}{level}"
 
 
+def count_partitions(admin: AdminClient, names: Iterable[str], timeout_s: float) -> dict[str, int]:
+    """Return how many partitions those of the topics have that exist and that this user may see.
+
+    The request is about these topics alone, however many others the cluster has, and it never creates one.
+
+    Raises:
+        KafkaException: the brokers do not answer.
+    """
+    wanted = sorted({name for name in names if name})  # the client library refuses an empty one
+    if not wanted:
+        return {}
+    found: dict[str, int] = {}
+    futures = admin.describe_topics(TopicCollection(wanted), request_timeout=timeout_s)
+    for name, future in futures.items():
+        try:
+            found[name] = len(future.result().partitions)
+        except KafkaException as exception:
+            if error_of(exception).code() not in NOT_SEEN:
+                raise
+    return found
+
+
+def no_intake(name: str) -> UsageError:
+    """Return the error about an intake that does not exist."""
+    return UsageError(
+        f"there is no topic {name}: check the name of the intake, or create its topics with `tarry topics`"
+    )
+
+
 class TopicAdmin:
     """Finds, describes and creates topics.
 
@@ -108,10 +140,8 @@ class TopicAdmin:
 
     def partitions(self, names: Iterable[str]) -> dict[str, int]:
         """Return how many partitions those of the topics have that exist. It needs no right but to see them."""
-        wanted = set(names)
-        with group_errors("ask for the cluster's topics"):
-            known = self._admin.list_topics(timeout=REQUEST_TIMEOUT_S).topics
-        return {name: len(found.partitions) for name, found in known.items() if name in wanted}
+        with group_errors("ask for topics"):
+            return count_partitions(self._admin, names, REQUEST_TIMEOUT_S)
 
     def find(self, names: Iterable[str]) -> dict[str, Found]:
         """Return those of the topics that exist, with their settings."""

@@ -17,7 +17,7 @@ from tarry.errors import RetriableError, UsageError
 from tarry.kafka.errors import group_errors
 from tarry.kafka.offsets import Offsets
 from tarry.kafka.settings import Cluster
-from tarry.kafka.topics import Target, TopicAdmin
+from tarry.kafka.topics import Target, TopicAdmin, count_partitions
 from tarry.kafka.types import Place
 from tarry.pipelines.java_client import connector_options
 
@@ -52,14 +52,13 @@ def refuse_missing(cluster: Cluster, names: Iterable[str]) -> None:
 
 
 def _places(admin: "AdminClient", topics: Iterable[str]) -> list[Place]:
-    # Metadata of all topics: a request for one topic by name may auto-create it.
+    wanted, found = list(topics), list[Place]()
     with group_errors("ask for topics"):
-        known = admin.list_topics(timeout=_ANSWER_WITHIN_S).topics
-    found = []
-    for topic in topics:
+        known = count_partitions(admin, wanted, _ANSWER_WITHIN_S)
+    for topic in wanted:
         if topic not in known:
             raise UsageError(f"there is no topic {topic}, or it may not be read")
-        found += [(topic, partition) for partition in sorted(known[topic].partitions)]
+        found += [(topic, partition) for partition in range(known[topic])]
     return found
 
 

@@ -12,13 +12,13 @@ from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
 from tarry.client.outcome.presence import Presence
 from tarry.clock import Clock
-from tarry.errors import RetriableError, UsageError
+from tarry.errors import RetriableError
 from tarry.kafka.contact import Contact
 from tarry.kafka.errors import group_errors, translate_group
 from tarry.kafka.offsets import Offsets
 from tarry.kafka.patience import patiently
 from tarry.kafka.settings import Cluster
-from tarry.kafka.topics import RESULTS
+from tarry.kafka.topics import RESULTS, no_intake
 
 CONNECT_WITHIN_S = 30.0
 """How long to wait for the metadata of the results topic at the start, in seconds."""
@@ -138,10 +138,7 @@ class Follower:
 
     def _reach(self) -> None:
         if self._contact.make(self._consumer.list_topics, self._consumer.poll, self.topic) is not None:
-            raise UsageError(
-                f"there is no topic {self.topic}: check the name of the intake, or create its topics with "
-                "`tarry topics`"
-            )
+            raise no_intake(self.topic)
 
     def _begin(self) -> None:
         with group_errors(f"read {self.topic}"):
