@@ -37,7 +37,7 @@ _BEGIN_WITHIN_MS: Final = 60_000
 _LOOK_EVERY_MS: Final = 3_600_000
 """How often the loop runs while nothing is due, for the service's periodic work."""
 _TRY_AGAIN_MS: Final = 100
-"""How often the loop runs while messages wait for an unavailable target."""
+"""How often the loop runs while messages wait for an unavailable target that is not paused."""
 _IDLE_TURNS: Final = 10
 """After this many turns without a change, the due messages are assumed to wait for an unavailable target."""
 
@@ -273,7 +273,12 @@ class FakeService(FakeSending):
     def _wake_later(self) -> None:
         now_ms = self.clock.now_ms()
         states = self._worker.look().states.values()
-        wait_ms = _TRY_AGAIN_MS if any(state.parked.by_target() for state in states) else _LOOK_EVERY_MS
+        paused = self._worker.pauses(self.intake)
+        waits_for = {target for state in states for target in state.parked.by_target()}
+        wait_ms = _LOOK_EVERY_MS if waits_for <= paused.keys() else _TRY_AGAIN_MS
+        for target in waits_for & paused.keys():
+            if (until_ms := paused[target].until_ms) is not None:
+                wait_ms = min(wait_ms, until_ms - now_ms)
         for state in states:
             due_ms = state.next_due_ms()
             if due_ms is not None and due_ms > now_ms:
@@ -301,6 +306,10 @@ class _PatientWorker(Worker):
     def has_published(self) -> bool:
         """Whether the worker has published its status, in which clients read what the intake accepts."""
         return self._parts.publishing.is_done
+
+    def pauses(self, intake: str) -> dict[str, Pause]:
+        """Return the pauses in force, by target."""
+        return {pause.target: pause for pause in self._parts.pausing.pauses().get(intake, ())}
 
     def obeys(self, end: int) -> bool:
         """Whether all partitions have confirmed that they obey the log of pauses up to an offset."""

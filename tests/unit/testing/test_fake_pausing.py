@@ -1,5 +1,6 @@
 """Pauses, on the fake cluster: what becomes of them if their log is missing, away, made again, or not allowed."""
 
+from collections import Counter
 from collections.abc import Callable
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
@@ -467,6 +468,28 @@ def test_a_target_can_be_paused_on_the_fake_service() -> None:
     fake.send("out", b"2", delay=timedelta(minutes=1))
     fake.clock.advance(11 * 60_000)
     assert [record.value for record in fake.delivered("out")] == [b"1", b"2"]
+
+
+@pytest.mark.parametrize("has_end", [True, False])
+def test_a_week_of_a_pause_costs_few_turns(monkeypatch: pytest.MonkeyPatch, has_end: bool) -> None:
+    fake, turns, usual = FakeService(), Counter[str](), Worker.turn
+
+    def counted(worker: Worker) -> None:
+        turns["all"] += 1
+        usual(worker)
+
+    monkeypatch.setattr(Worker, "turn", counted)
+    fake.make_topic("out")
+    ends = datetime.fromtimestamp(fake.clock.now_ms() / 1_000, UTC) + timedelta(days=7)
+    fake.pause("out", until=ends if has_end else None)
+    fake.send("out", b"1", delay=timedelta(minutes=1))
+    fake.clock.advance(7 * 24 * HOUR_MS - 1)
+    assert fake.delivered("out") == []
+    assert turns["all"] < 7 * 24 * 20  # it runs once an hour
+    if not has_end:
+        fake.resume("out")
+    fake.clock.advance(1_001)
+    assert [record.value for record in fake.delivered("out")] == [b"1"]
 
 
 def test_a_damaged_record_with_an_impossible_timestamp_does_not_end_the_service() -> None:
