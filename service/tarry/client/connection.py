@@ -19,6 +19,7 @@ from tarry.errors import BrokerError, ConfigError, RetriableError
 from tarry.kafka.contact import WITHIN_S, Contact
 from tarry.kafka.errors import error_of, producer_errors
 from tarry.kafka.settings import Cluster, Options
+from tarry.kafka.topics import no_intake
 
 _LONGEST_S = 2_000_000.0
 """The upper bound of `timeout_s`: librdkafka's time-outs are 32-bit numbers of milliseconds."""
@@ -131,11 +132,7 @@ class Connection:
         if refused is not None:
             if refused.code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
                 raise refusal(refused, self._intake)
-            raise BrokerError(
-                f"there is no topic {self._intake}: check the name of the intake, or create its topics with "
-                "`tarry topics`",
-                refused.name(),
-            )
+            raise BrokerError(no_intake(self._intake), refused.name())
 
     def close(self) -> None:
         """Wait until all sent messages are acknowledged, then close.

@@ -17,7 +17,7 @@ from tarry.kafka.control_log import ControlLog, NoControlLog, ask_control_log, c
 from tarry.kafka.errors import group_errors
 from tarry.kafka.offsets import Offsets
 from tarry.kafka.settings import Cluster
-from tarry.kafka.topics import count_partitions, no_intake
+from tarry.kafka.topics import count_partitions, partitions_of_intake
 from tarry.kafka.writing import write_record
 
 ANSWER_WITHIN_S = 10.0
@@ -134,7 +134,8 @@ class Control:
             UsageError: there is no such intake, or it has no log of pauses.
             RetriableError: the brokers do not answer.
         """
-        places = [(intake, partition) for partition in range(self._partitions(intake))]
+        count = partitions_of_intake(self._admin, intake, ANSWER_WITHIN_S, f"ask for {intake}")
+        places = [(intake, partition) for partition in range(count)]
         committed = self._offsets.committed(places)
         # Asked for after the checkpoints: what the owners had read by then is below its end, if it was not lost.
         log = self._log(intake)
@@ -144,13 +145,6 @@ class Control:
             if not obeys(checkpoint, log.topic_id, offset, log.end):
                 found.append(_unconfirmed(place[1], checkpoint, log.topic_id))
         return found
-
-    def _partitions(self, intake: str) -> int:
-        with group_errors(f"ask for {intake}"):
-            found = count_partitions(self._admin, [intake], ANSWER_WITHIN_S)
-        if intake not in found:
-            raise no_intake(intake)
-        return found[intake]
 
     def _log(self, intake: str) -> ControlLog:
         answer = ask_control_log(self._admin, self._offsets, intake, self._clock)

@@ -36,14 +36,13 @@ from tarry.errors import RetriableError, UsageError
 from tarry.headers import derived_id, id_bytes
 from tarry.kafka.backlog import Backlog, Stretch
 from tarry.kafka.backlog_index import indexed, ranges_of
-from tarry.kafka.errors import group_errors
 from tarry.kafka.group import owners_of
 from tarry.kafka.offsets import Offsets
 from tarry.kafka.parked_record import parked_target
 from tarry.kafka.partition_logs import journal_of, level_log_of, read_to_ends, spans_of
 from tarry.kafka.record_headers import headers_of, read_headers, saved_headers
 from tarry.kafka.settings import Cluster
-from tarry.kafka.topics import RESULTS, count_partitions, no_intake
+from tarry.kafka.topics import RESULTS, partitions_of_intake
 from tarry.kafka.trim_tolerant_reader import TrimTolerantReader
 from tarry.kafka.types import OffsetMetadata, Place
 
@@ -286,11 +285,7 @@ class Inspector:
             UsageError: there is no such intake.
             BrokerError: no answer.
         """
-        with group_errors(f"ask {self._servers} for {intake}"):
-            found = count_partitions(self._admin, [intake], ANSWER_WITHIN_S)
-        if intake not in found:
-            raise no_intake(intake)
-        return found[intake]
+        return partitions_of_intake(self._admin, intake, ANSWER_WITHIN_S, f"ask {self._servers} for {intake}")
 
     # -- waiting messages ---------------------------------------------------------------------------------------------
 

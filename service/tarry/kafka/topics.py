@@ -114,11 +114,29 @@ def count_partitions(admin: AdminClient, names: Iterable[str], timeout_s: float)
     return found
 
 
-def no_intake(name: str) -> UsageError:
-    """Return the error about an intake that does not exist."""
-    return UsageError(
-        f"there is no topic {name}: check the name of the intake, or create its topics with `tarry topics`"
-    )
+def partitions_of_intake(admin: AdminClient, intake: str, timeout_s: float, doing: str) -> int:
+    """Return the number of an intake's partitions.
+
+    Args:
+        admin: an admin client.
+        intake: the intake.
+        timeout_s: how long to wait for the brokers.
+        doing: what is done, for the error if the brokers do not answer.
+
+    Raises:
+        UsageError: there is no such topic, or this user may not see it.
+        BrokerError: no answer.
+    """
+    with group_errors(doing):
+        found = count_partitions(admin, [intake], timeout_s)
+    if intake not in found:
+        raise UsageError(no_intake(intake))
+    return found[intake]
+
+
+def no_intake(name: str) -> str:
+    """Return what to say about an intake that does not exist."""
+    return f"there is no topic {name}: check the name of the intake, or create its topics with `tarry topics`"
 
 
 class TopicAdmin:

@@ -12,7 +12,7 @@ from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
 from tarry.client.outcome.presence import Presence
 from tarry.clock import Clock
-from tarry.errors import RetriableError
+from tarry.errors import RetriableError, UsageError
 from tarry.kafka.contact import Contact
 from tarry.kafka.errors import group_errors, translate_group
 from tarry.kafka.offsets import Offsets
@@ -138,7 +138,7 @@ class Follower:
 
     def _reach(self) -> None:
         if self._contact.make(self._consumer.list_topics, self._consumer.poll, self.topic) is not None:
-            raise no_intake(self.topic)
+            raise UsageError(no_intake(self.topic))
 
     def _begin(self) -> None:
         with group_errors(f"read {self.topic}"):
