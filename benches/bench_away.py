@@ -2,7 +2,8 @@
 
     python -m benches.bench_away [--quick] [--minutes 60] [--rate 1000] [--json FILE]
 
-The topic of the target does not exist, so all of its messages are parked, and go to the parked log. Ten times in that
+Nobody may write to the target, so all of its messages are parked, and go to the parked log. (Messages for a topic that
+does not exist would become dead letters.) Ten times in that
 hour (twice in a quick run) a worker is killed with kill -9, and its supervisor starts a new one. Measured each time:
 
 - *Memory*: the resident set before the kill, and of the new worker five seconds after it fires.
@@ -10,8 +11,8 @@ hour (twice in a quick run) a worker is killed with kill -9, and its supervisor 
   read_committed reader gets the first one of the new worker.
 - *Journal*: how many offsets of it are retained, which a take-over reads.
 
-All of this must be as at the beginning, however long the target is away. In the end the topic is created: each message
-must arrive once.
+All of this must be as at the beginning, however long the target is away. In the end the service may write to it: each
+message must arrive once.
 """
 
 import argparse
@@ -23,6 +24,8 @@ from pathlib import Path
 from statistics import median
 from typing import Final
 
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._acl import AclOperation
 from rich.console import Console
 from rich.table import Table
 
@@ -32,6 +35,7 @@ from benches.support_kafka import AwayTopics, Progress, Topics, create_topics, l
 from benches.support_process import memory_bytes, running
 from benches.support_run import Run, say_circumstances
 from tarry.kafka.topics import JOURNAL, PARKED
+from tests.support.rights import AUTHORIZER, allow, deny
 from tests.support.topics import ends_of, starts_of
 
 KILLS: Final = 10
@@ -85,7 +89,9 @@ def retained(bootstrap: str, topic: str) -> int:
 def measure(run: Run, seconds: float, rate: int, kills: int) -> Figures:
     """Let a target be away for so long, kill workers meanwhile, and create it in the end."""
     with run.topics("service") as (topics, _):
-        away = AwayTopics(topics.name)
+        away, admin = AwayTopics(topics.name), AdminClient({"bootstrap.servers": run.bootstrap})
+        create_topics(run.bootstrap, [away.target])
+        deny(admin, away.target, AclOperation.WRITE)
         with running("service", run.bootstrap, topics, run.directory, SHAPE):
             load = run.load(topics, rate, seconds, DELAYS_MS, "--away")
             began = time.monotonic()
@@ -93,8 +99,8 @@ def measure(run: Run, seconds: float, rate: int, kills: int) -> Figures:
         with running("service", run.bootstrap, topics, run.directory, SHAPE):
             load.wait(seconds)
             sent = run.told(load)["sent"]
-            create_topics(run.bootstrap, [away.target])
             arrives = Progress(run.bootstrap, away.target)
+            allow(admin, away.target, AclOperation.WRITE)
             moves = arrives.settled(15.0, 60 + sent / DELIVERED_PER_S, every_s=0.1, since=0)
             took_s = (moves[-1][0] - moves[0][0]) / 1_000
             run.say(f"{sent:,} messages arrived within {took_s:,.0f} s")
@@ -155,7 +161,7 @@ def main() -> None:
     progress, result = Console(stderr=True), Console()
     with (
         tempfile.TemporaryDirectory(prefix="tarry-bench-") as directory,
-        large_broker() as broker,
+        large_broker(AUTHORIZER) as broker,
         Run(broker.bootstrap_servers, Path(directory), progress) as run,
     ):
         figures = measure(run, seconds, arguments.rate, QUICK_KILLS if arguments.quick else KILLS)

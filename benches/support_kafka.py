@@ -6,8 +6,9 @@ reader of 100,000 messages a second would compete with the contenders for the tw
 """
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Final
 
 from confluent_kafka import Consumer, IsolationLevel, KafkaException, Producer, TopicPartition
@@ -24,9 +25,9 @@ MARK: Final = "bench-mark"
 _LATEST: Final[OffsetSpec] = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 
 
-def large_broker() -> EmbeddedBroker:
+def large_broker(properties: Mapping[str, str] = MappingProxyType({})) -> EmbeddedBroker:
     """Start a broker with the memory and the optimizing JIT compiler that a measurement needs."""
-    return EmbeddedBroker(jvm_options=("-Xms1g", "-Xmx1g"))
+    return EmbeddedBroker(properties=properties, jvm_options=("-Xms1g", "-Xmx1g"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +53,11 @@ class Topics:
 
 
 class AwayTopics(Topics):
-    """The same, with a target that nobody has created."""
+    """The same, with a target of which the measurement decides when it is there."""
 
     @property
     def target(self) -> str:
-        """The topic to which messages are to be delivered when it is created."""
+        """The topic to which messages are delivered."""
         return f"{self.name}.away"
 
 

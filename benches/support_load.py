@@ -55,7 +55,9 @@ def main() -> None:
     parser.add_argument("--delays", type=int, nargs=2, required=True, metavar="MS")
     parser.add_argument("--first", type=int, default=0, help="number of the first; ids of two loads must differ")
     parser.add_argument("--mark", help="the kind of the messages, by which the reader separates its figures")
-    parser.add_argument("--away", action="store_true", help="send to a target that does not exist")
+    parser.add_argument(
+        "--away", action="store_true", help="send to the other target of the measurement (`AwayTopics`)"
+    )
     arguments = parser.parse_args()
     shortest_ms, longest_ms = arguments.delays
     topics = AwayTopics(arguments.name) if arguments.away else Topics(arguments.name)
