@@ -67,7 +67,7 @@ def measure(messages: int) -> Figures:
     """Take messages through one partition; raises SystemExit if not all of them come out."""
     reader = RequestReader(IntakePolicy("tarry.delayed", max_delay_ms=3_600_000))
     born = Checkpoint(writer=("w",), released=False, geometry=Geometry(20_000, 10, 0))
-    found = Recovered(0, born, DoneSet((), 0), 0)
+    found = Recovered(0, born, DoneSet(), 0)
     state = PartitionState("tarry.delayed", 0, reader, False, lambda at: TimingWheel(1, 512, at), found, START_MS)
     records = [record(number) for number in range(messages)]
 
@@ -101,7 +101,7 @@ def measure_level(messages: int) -> Figures:
     closed_ms = (START_MS,)
     born = Checkpoint(("w",), False, Geometry(SPAN_MS, 10, 1), closed_ms)
     state = PartitionState(
-        "tarry.delayed", 0, reader, False, lambda at: TimingWheel(1, 512, at), Recovered(0, born, DoneSet((), 0), 0), 0
+        "tarry.delayed", 0, reader, False, lambda at: TimingWheel(1, 512, at), Recovered(0, born, DoneSet(), 0), 0
     )
     records = [record(number) for number in range(messages)]
     log: list[Headers] = []

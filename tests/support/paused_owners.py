@@ -240,7 +240,7 @@ class Process:
         found = self.world.checkpoints[place]
         named = Checkpoint((f"p{self.number}-fire",), False, SHAPE, obeyed=found.obeyed)
         self.world.checkpoints[place], self.world.owners[place] = named, self
-        recovered = Recovered(0, named, DoneSet((), 0), 0)
+        recovered = Recovered(0, named, DoneSet(), 0)
         reader = RequestReader(IntakePolicy(INTAKE))
         now_ms = self.world.clock.now_ms()
         state = PartitionState(INTAKE, place[1], reader, False, _wheel, recovered, now_ms)

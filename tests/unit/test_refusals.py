@@ -16,7 +16,7 @@ PLACE, OTHER = ("in", 3), ("in", 4)
 BUCKET = Source(1, 2)
 PLAIN = Checkpoint((), True, Geometry(20_000, 10, 1), (20_000,))
 DONE_BELOW_9 = Checkpoint((), True, PLAIN.geometry, (20_000,), (20_000,), (9,))
-NOTHING = DoneSet((), 0)
+NOTHING = DoneSet()
 LINE = "in/3 ends at 9, and in/3 knows of records up to 10: records are lost"
 
 
@@ -38,8 +38,8 @@ def said(
 
 
 def test_a_log_that_ends_at_its_done_offsets_is_accepted() -> None:
-    assert said(PLAIN, low=9) == said(PLAIN, done=DoneSet([(3, 9)], 0)) == said(DONE_BELOW_9) == ""
-    assert said(PLAIN, of_bucket=DoneSet([(0, 9)], 0)) == ""
+    assert said(PLAIN, low=9) == said(PLAIN, done=DoneSet([(3, 9)])) == said(DONE_BELOW_9) == ""
+    assert said(PLAIN, of_bucket=DoneSet([(0, 9)])) == ""
 
 
 def test_a_watermark_or_a_done_offset_beyond_the_intakes_end_is_refused() -> None:
@@ -57,7 +57,7 @@ def test_a_level_that_ends_before_what_the_checkpoint_says_is_refused() -> None:
 
 
 def test_a_level_that_ends_before_what_the_journal_says_is_refused() -> None:
-    assert said(PLAIN, of_bucket=DoneSet([(3, 7)], 0), level=6).startswith("in.wheel-1/3 ends at 6")
+    assert said(PLAIN, of_bucket=DoneSet([(3, 7)]), level=6).startswith("in.wheel-1/3 ends at 6")
 
 
 def test_a_level_that_ends_before_what_the_index_says_is_refused() -> None:

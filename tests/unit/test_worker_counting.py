@@ -25,7 +25,7 @@ NOW_MS = 1_700_000_000_000
 def taken_over(names_complete_from: int) -> PartitionState:
     checkpoint = Checkpoint(("w",), False, Geometry(20_000, 10, 0))
     checkpoint = replace(checkpoint, names_complete_from=names_complete_from)
-    found = Recovered(0, checkpoint, DoneSet((), 0), 0)
+    found = Recovered(0, checkpoint, DoneSet(), 0)
     reader = RequestReader(IntakePolicy("in"))
     return PartitionState("in", 0, reader, False, lambda start_ms: TimingWheel(1, 16, start_ms), found, NOW_MS)
 

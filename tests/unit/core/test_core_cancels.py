@@ -56,7 +56,7 @@ class Owner:
         self.done_in_bucket: set[int] = set(done)
         closed_ms = (START_MS + found * WIDTH_MS,)
         checkpoint = Checkpoint(("writer",), False, ONE_LEVEL, closed_ms, (START_MS,), (0,))
-        in_buckets = {SOURCE: DoneSet([(at, at + 1) for at in self.done_in_bucket], 0)}
+        in_buckets = {SOURCE: DoneSet([(at, at + 1) for at in self.done_in_bucket])}
         buckets = Buckets({1: (0, len(bucket))}, in_buckets) if found else Buckets()
         self.state = PartitionState(
             "in",
@@ -64,7 +64,7 @@ class Owner:
             RequestReader(IntakePolicy("in", max_delay_ms=10**9)),
             False,
             lambda start_ms: TimingWheel(1, 64, start_ms),
-            Recovered(low, checkpoint, DoneSet((), 0), low, buckets),
+            Recovered(low, checkpoint, DoneSet(), low, buckets),
             START_MS,
         )
         self.scan: list[ToRead] = []

@@ -72,7 +72,7 @@ class Owner:
             RequestReader(IntakePolicy("in", max_delay_ms=10**9)),
             False,
             lambda start_ms: TimingWheel(1, 64, start_ms),
-            Recovered(0, checkpoint, DoneSet((), 0), replay_end, Buckets({1: (0, len(self.log))}, done or {}, 50)),
+            Recovered(0, checkpoint, DoneSet(), replay_end, Buckets({1: (0, len(self.log))}, done or {}, 50)),
             START_MS,
         )
 
@@ -316,13 +316,13 @@ def test_a_clock_that_steps_back_while_a_recovery_reads_does_no_harm() -> None:
 def test_done_offsets_of_a_bucket_that_an_old_copy_lists_as_open_stay_known() -> None:
     source = bucket_of(START_MS)
     log = [filed(START_MS + number, number) for number in range(10)]
-    owner = Owner(10**6, log, done={source: DoneSet([(3, 10)], 0)})
+    owner = Owner(10**6, log, done={source: DoneSet([(3, 10)])})
     overflow = owner.state.overflow
     for _ in range(2):  # the log is read once to know what it holds, and then the bucket is closed
         owner.turn(START_MS)
         assert overflow.pointer == 0, "where this recovery began to read the journal"
         [(of, ranges)] = overflow.done_ranges()
-        assert (of, DoneSet(list(ranges), 0).ranges()) == (source, [(3, 10)])
+        assert (of, DoneSet(list(ranges)).ranges()) == (source, [(3, 10)])
     assert [one.sequence for one in owner.fire(START_MS + 10).due] == [0, 1, 2]
     assert (overflow.done_ms, overflow.low) == (overflow.levels.closed_ms, (10,))
     assert overflow.pointer == 50, "the journal's end: nothing of it is needed"

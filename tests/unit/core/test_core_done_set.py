@@ -29,7 +29,7 @@ def test_ranges_that_touch_become_one() -> None:
 def test_an_empty_set_ends_at_zero() -> None:
     assert (len(DoneSet([], 7)), DoneSet([], 7).end) == (0, 0)
     assert (len(DoneSet([(1, 7)], 7)), DoneSet([(1, 7)], 7).end) == (0, 0)
-    assert 0 not in DoneSet([], 0)
+    assert 0 not in DoneSet()
 
 
 def test_done_records_are_added_by_log_and_a_new_log_begins_at_offset_zero() -> None:

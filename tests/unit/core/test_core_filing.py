@@ -21,7 +21,7 @@ TOO_LARGE = ("too-large", "in.wheel-1: too large")
 def taken_over() -> PartitionState:
     checkpoint = Checkpoint(("writer",), False, Geometry(1_000, 10, 2), (NOW_MS, NOW_MS))
     reader = RequestReader(IntakePolicy("in", max_delay_ms=10**9))
-    recovered = Recovered(0, checkpoint, DoneSet((), 0), 0)
+    recovered = Recovered(0, checkpoint, DoneSet(), 0)
     return PartitionState("in", 0, reader, False, lambda start_ms: TimingWheel(1, 64, start_ms), recovered, NOW_MS)
 
 

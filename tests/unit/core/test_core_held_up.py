@@ -34,7 +34,7 @@ def in_a_replay(records: int, partition: int = 0) -> PartitionState:
         RequestReader(IntakePolicy(topic="in", fixed_delay_ms=WIDTH_MS, fixed_target="orders")),
         True,
         lambda start_ms: TimingWheel(1, 64, start_ms),
-        Recovered(0, checkpoint, DoneSet([], 0), records),
+        Recovered(0, checkpoint, DoneSet(), records),
         CLOSED_MS - WIDTH_MS,
     )
     accept(state, 0, CLOSED_MS - WIDTH_MS - 1)
@@ -114,7 +114,7 @@ def test_a_record_whose_stamp_was_ahead_and_that_is_done_holds_up_nothing() -> N
         RequestReader(IntakePolicy(topic="in", fixed_delay_ms=60_000, fixed_target="orders")),
         True,
         lambda start_ms: TimingWheel(1, 64, start_ms),
-        Recovered(0, checkpoint, DoneSet([], 0), 0),
+        Recovered(0, checkpoint, DoneSet(), 0),
         CLOSED_MS,
     )
     state.arrivals.accept(0, CLOSED_MS, None, b"", [("tarry-cancel", b"x")], CLOSED_MS)  # a letter, which is not done

@@ -254,7 +254,7 @@ def progress_after_filing(journal_end: int, index_after: int = 10) -> Progress:
     one.upkeep = Upkeep(index_after=index_after)
     one.filed([FiledRun(Source(1, 4), 0, 3, 3)])
     base = Checkpoint(("w",), False, WIDE, (4_000, 8_000))
-    intake = IntakeProgress(Recovered(0, base, DoneSet((), 0), 0), keeps_order=False)
+    intake = IntakeProgress(Recovered(0, base, DoneSet(), 0), keeps_order=False)
     found = Progress(base, intake, one, ParkedLog({}, (0, 0), 0, 0), no_names())
     found.note_journal_end(journal_end)
     return found

@@ -103,7 +103,7 @@ def test_the_pointer_in_a_checkpoint_alone_is_of_a_whole_index_that_is_written()
 @pytest.mark.parametrize("closes", [False, True])
 def test_a_filed_message_in_a_gap_is_an_error_also_while_its_bucket_is_read_elsewhere(closes: bool) -> None:
     base = Checkpoint(("w",), False, Geometry(1_000, 4, 1), (4_000,))
-    recovered = Recovered(0, base, DoneSet((), 0), 0, Buckets({1: (0, 0)}, {}, 0))
+    recovered = Recovered(0, base, DoneSet(), 0, Buckets({1: (0, 0)}, {}, 0))
     reader = RequestReader(IntakePolicy("orders.delayed"))
     one = PartitionState("orders.delayed", 0, reader, False, lambda at: TimingWheel(1, 64, at), recovered, 4_300)
     one.arrivals.reach(0)

@@ -23,7 +23,7 @@ TOO_LARGE = ("too-large", "orders: too large")
 def taken_over() -> PartitionState:
     checkpoint = Checkpoint(("writer",), False, Geometry(20_000, 10, 0))
     reader = RequestReader(IntakePolicy("in", max_delay_ms=10**9))
-    recovered = Recovered(0, checkpoint, DoneSet((), 0), 0)
+    recovered = Recovered(0, checkpoint, DoneSet(), 0)
     return PartitionState("in", 0, reader, False, lambda start_ms: TimingWheel(1, 64, start_ms), recovered, NOW_MS)
 
 
@@ -172,7 +172,7 @@ def to_trim(state: PartitionState) -> dict[int, int]:
 def with_a_large_letter_above(headers: Headers, source: Source) -> PartitionState:
     """Move all records of a bucket of level 2 down, but the log also has a large one that cannot be read."""
     checkpoint = Checkpoint(("writer",), False, Geometry(1_000, 2, 2), (4_000, 8_000))
-    state = over_levels(Recovered(0, checkpoint, DoneSet((), 0), 0), 7_000)
+    state = over_levels(Recovered(0, checkpoint, DoneSet(), 0), 7_000)
     state.overflow.filed([FiledRun(ABOVE, 0, 2, 2)])
     assert state.close_buckets(EVERYTHING, 7_000)
     [to_read] = state.draining.unread(EVERYTHING)
@@ -217,7 +217,7 @@ def test_a_refused_letter_that_belongs_to_no_bucket_holds_up_no_level_and_is_not
 def test_a_letter_that_belongs_to_no_bucket_is_deleted_once_it_is_written() -> None:
     checkpoint = Checkpoint(("writer",), False, Geometry(1_000, 2, 2), (4_000, 8_000))
     buckets = Buckets({2: (0, 2)})
-    state = over_levels(Recovered(0, checkpoint, DoneSet((), 0), 0, buckets=buckets), 3_000)
+    state = over_levels(Recovered(0, checkpoint, DoneSet(), 0, buckets=buckets), 3_000)
     [to_read] = state.draining.unread(EVERYTHING)
     for _ in range(2):
         state.draining.accept([to_read], 0, b"k", LARGE, [], 3_000)
@@ -230,7 +230,7 @@ def test_a_letter_that_belongs_to_no_bucket_is_deleted_once_it_is_written() -> N
 def test_a_refused_letter_found_by_a_take_over_does_not_hold_up_the_levels_below() -> None:
     now_ms = 12_000
     checkpoint = Checkpoint(("writer",), False, Geometry(1_000, 2, 2), (12_000, 14_000), (12_000, 8_000), (0, 0))
-    state = over_levels(Recovered(0, checkpoint, DoneSet((), 0), 0, buckets=Buckets({2: (0, 2)})), now_ms)
+    state = over_levels(Recovered(0, checkpoint, DoneSet(), 0, buckets=Buckets({2: (0, 2)})), now_ms)
     reading = state.draining.unread(EVERYTHING)
     state.draining.accept(reading, 0, b"k", b"v", filed(9_000), now_ms)
     assert state.overflow.levels.is_draining(2), "it is not read to its end"

@@ -66,7 +66,7 @@ def test_ranges_are_joined_up_to_a_distance_and_in_any_order() -> None:
 
 
 def test_a_stranger_is_met_once_until_it_is_done_and_then_never() -> None:
-    one = Strangers(DoneSet([(3, 4)], 0), 7)
+    one = Strangers(DoneSet([(3, 4)]), 7)
     assert [one.meet(offset, 50) for offset in (3, 9, 5, 9)] == [False, True, True, False]
     assert one.first_held == 5
     one.mark([5])
@@ -77,7 +77,7 @@ def test_a_stranger_is_met_once_until_it_is_done_and_then_never() -> None:
 
 
 def test_the_pointer_is_from_before_the_first_stranger_that_must_be_remembered() -> None:
-    one = Strangers(DoneSet((), 0), 7)
+    one = Strangers(DoneSet(), 7)
     empty = [one.is_empty]
     one.meet(5, 50)
     one.meet(6, 60)
@@ -98,7 +98,7 @@ def test_the_pointer_is_from_before_the_first_stranger_that_must_be_remembered()
 
 
 def log(end: int = 0, found: FoundIndex | None = None) -> LevelLog:
-    return LevelLog(2, 0, 0, end, Strangers(DoneSet((), 0), 0), found)
+    return LevelLog(2, 0, 0, end, Strangers(DoneSet(), 0), found)
 
 
 def test_one_offset_behind_a_transaction_is_its_marker_and_more_are_a_gap() -> None:
@@ -194,7 +194,7 @@ def test_what_others_hold_limits_the_cut() -> None:
 
 def test_a_record_is_filed_again_once_unless_it_is_done() -> None:
     source = Source(2, 4)
-    one = Refiling(2, 4_000, [(5, 10), (20, 30)], 30, 7, {source: DoneSet([(21, 22)], 0)})
+    one = Refiling(2, 4_000, [(5, 10), (20, 30)], 30, 7, {source: DoneSet([(21, 22)])})
     assert [one.read(source, offset) for offset in (4, 5, 5, 21, 29, 30)] == [False, True, False, False, True, False]
     assert one.moved == {4: 3}
     done = [one.is_done]

@@ -20,7 +20,7 @@ class One:
     """A partition; its records are at 0, 1, 2, …"""
 
     def __init__(self) -> None:
-        found = Recovered(0, Checkpoint(("w",), False, Geometry(20_000, 10, 0)), DoneSet((), 0), 0)
+        found = Recovered(0, Checkpoint(("w",), False, Geometry(20_000, 10, 0)), DoneSet(), 0)
         reader = RequestReader(IntakePolicy("in"))
         self.state = PartitionState(
             "in", 0, reader, False, lambda start_ms: TimingWheel(1, 16, start_ms), found, NOW_MS

@@ -33,7 +33,7 @@ def taken_over(changes: bytes, end: int) -> PartitionState:
     names = NameRecords()
     names.take(NamesEntry(changes))
     checkpoint = Checkpoint(("w",), False, Geometry(20_000, 10, 0), names_pointer=0)
-    found = Recovered(0, checkpoint, DoneSet((), 0), end, names=names)
+    found = Recovered(0, checkpoint, DoneSet(), end, names=names)
     reader = RequestReader(IntakePolicy("in", targets=("orders",)))
     return PartitionState("in", 0, reader, False, lambda start_ms: TimingWheel(1, 16, start_ms), found, NOW_MS)
 

@@ -59,7 +59,7 @@ Headers = list[tuple[str, bytes | None]]
 def taken_over(levels: int = 0, policy: IntakePolicy | None = None) -> PartitionState:
     checkpoint = Checkpoint(("writer",), False, Geometry(1_000, 10, levels), (NOW_MS,) * levels)
     reader = RequestReader(policy or IntakePolicy("in", max_delay_ms=10**9))
-    recovered = Recovered(0, checkpoint, DoneSet((), 0), 0)
+    recovered = Recovered(0, checkpoint, DoneSet(), 0)
     return PartitionState("in", 0, reader, False, lambda start_ms: TimingWheel(1, 64, start_ms), recovered, NOW_MS)
 
 

@@ -275,7 +275,7 @@ def test_pointers_move_when_all_that_is_done_is_written_again() -> None:
 
 
 def test_what_a_take_over_finds_closed_is_one_range_and_only_what_the_journal_names_with_its_bucket_is_done() -> None:
-    done = {Source(1, 4): DoneSet([(0, 4)], 0), Source(1, 2): DoneSet([(0, 9)], 0)}
+    done = {Source(1, 4): DoneSet([(0, 4)]), Source(1, 2): DoneSet([(0, 9)])}
     one = wheel({1: (0, 6)}, done, closed_ms=(6_000, 8_000), done_ms=(4_000, 8_000))
     assert [one.is_recovering] == [True]
     [survey, found] = one.unread(LOTS, 1)
@@ -311,15 +311,15 @@ def test_what_is_done_is_told_between_the_first_and_the_last_record_of_each_buck
 
 
 def test_what_a_recovery_found_done_of_a_range_without_records_does_not_keep_the_journal() -> None:
-    done = {Source(1, 4): DoneSet([(3, 10)], 0)}
+    done = {Source(1, 4): DoneSet([(3, 10)])}
     one = wheel({1: (10, 10)}, done, closed_ms=(6_000, 8_000), done_ms=(4_000, 8_000), low=(10, 0))
     assert (one.pointer, one.is_recovering, list(one.done_ranges())) == (50, False, [])
-    ahead = wheel({1: (10, 20)}, {Source(1, 6): DoneSet([(3, 10)], 0)}, low=(10, 0))
+    ahead = wheel({1: (10, 20)}, {Source(1, 6): DoneSet([(3, 10)])}, low=(10, 0))
     assert ahead.pointer == 50, "what it names is deleted"
 
 
 def test_a_bucket_that_an_old_copy_calls_open_may_have_been_drained_in_part() -> None:
-    one = wheel({1: (0, 10)}, {Source(1, 4): DoneSet([(3, 10)], 0)})
+    one = wheel({1: (0, 10)}, {Source(1, 4): DoneSet([(3, 10)])})
     read(one, 1, dict.fromkeys(range(10), 4_100))
     assert one.pointer == 3
     one.close(LOTS, 3_500)
@@ -337,7 +337,7 @@ def test_a_checkpoint_of_what_is_done_brings_the_rest_back() -> None:
     one.mark(Source(1, 4), [0])
     one.trim()
     text = Checkpoint(("w",), False, WIDE, one.levels.closed_ms, one.done_ms, one.low, one.pointer).encode()
-    journal = {source: DoneSet(ranges, 0) for source, ranges in one.done_ranges()}
+    journal = {source: DoneSet(ranges) for source, ranges in one.done_ranges()}
     again = OverflowWheel(decode_checkpoint(text), Buckets({1: (0, 6), 2: (0, 0)}, journal, 90))
     read(again, 1, {offset: 4_000 + offset % 2 * 1_000 for offset in range(6)})
     assert waiting(again) == {Source(1, 4): 4}
@@ -363,7 +363,7 @@ def test_a_record_that_was_not_filed_is_met_once_and_keeps_the_log_until_it_is_d
 
 
 def test_one_that_a_recovery_found_done_is_not_met_again() -> None:
-    one = wheel({1: (0, 4)}, {Source(1, STRANGE): DoneSet([(2, 3)], 0)})
+    one = wheel({1: (0, 4)}, {Source(1, STRANGE): DoneSet([(2, 3)])})
     assert [one.meet(1, offset) for offset in (2, 3)] == [False, True]
     assert one.pointer == 3
 

@@ -561,7 +561,7 @@ def test_nothing_is_filed_behind_a_stamp_that_was_ahead_before_that_is_done() ->
     width_ms = 1_000
     closed_ms = (NOW_MS // width_ms + 2) * width_ms
     checkpoint = Checkpoint(("writer",), False, Geometry(width_ms, 10, 1), (closed_ms,))
-    state = taken_over(Recovered(0, checkpoint, DoneSet([], 0), 0), fixed=True)
+    state = taken_over(Recovered(0, checkpoint, DoneSet(), 0), fixed=True)
     accept_stamped(state, 0, NOW_MS + HOUR_MS, closed_ms - 1_001)
     accept_stamped(state, 1, closed_ms - 1_000, closed_ms - 1_000)
     accept_stamped(state, 2, closed_ms + HOUR_MS, closed_ms - 999)

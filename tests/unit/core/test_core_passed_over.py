@@ -35,7 +35,7 @@ def taken_over(geometry: Geometry = TWO_LEVELS, *, fixed: bool = False) -> Parti
         RequestReader(policy),
         fixed,
         lambda start_ms: TimingWheel(1, 64, start_ms),
-        Recovered(0, checkpoint, DoneSet([], 0), 0),
+        Recovered(0, checkpoint, DoneSet(), 0),
         NOW_MS,
     )
 

@@ -122,7 +122,7 @@ def test_the_last_record_of_a_target_counts() -> None:
 
 def state_with(obeyed: Obeyed | None = None) -> PartitionState:
     checkpoint = Checkpoint(("writer",), False, Geometry(20_000, 10, 0), obeyed=obeyed)
-    recovered = Recovered(0, checkpoint, DoneSet((), 0), 0)
+    recovered = Recovered(0, checkpoint, DoneSet(), 0)
     reader = RequestReader(IntakePolicy("in"))
     return PartitionState("in", 0, reader, False, lambda start_ms: TimingWheel(1, 64, start_ms), recovered, AT_MS)
 

@@ -15,7 +15,7 @@ from tests.support.naming import no_names
 def progress_of(records: int) -> tuple[Progress, IntakeProgress]:
     """A partition of which so many records were read and none is done, with a journal of 500."""
     checkpoint = Checkpoint(writer=("w",), released=False, geometry=Geometry(20_000, 10, 0), pointer=3)
-    intake = IntakeProgress(Recovered(0, checkpoint, DoneSet((), 0), 0), keeps_order=False)
+    intake = IntakeProgress(Recovered(0, checkpoint, DoneSet(), 0), keeps_order=False)
     for offset in range(records):
         intake.ledger.read(offset)
     progress = Progress(
@@ -70,7 +70,7 @@ def test_the_journal_is_needed_from_the_committed_pointer_on_and_not_from_the_pr
         ("w",), False, Geometry(1_000, 4, 1), (4_000,), (4_000,), (0,), wheel_pointer=3, pointer=700, index_pointer=600
     )
     overflow = OverflowWheel(checkpoint, Buckets({1: (0, 4)}, {}, 500))
-    intake = IntakeProgress(Recovered(0, checkpoint, DoneSet((), 0), 0), keeps_order=False)
+    intake = IntakeProgress(Recovered(0, checkpoint, DoneSet(), 0), keeps_order=False)
     progress = Progress(checkpoint, intake, overflow, ParkedLog({}, (0, 0), 0, 0), no_names())
     assert overflow.meet(1, 2)
     [survey] = overflow.unread(1, 1)

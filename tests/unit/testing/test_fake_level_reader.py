@@ -64,7 +64,7 @@ class Level:
         """Take over the partition; the brokers name `end` as the end of the log."""
         found = self.stage.broker.end(*LOG) if end is None else end
         checkpoint = Checkpoint(("w",), False, Geometry(1_000, 10, 1), (START_MS,), (done_ms,), (0,))
-        recovered = Recovered(0, checkpoint, DoneSet((), 0), 0, Buckets({1: (0, found)}, {}, 50))
+        recovered = Recovered(0, checkpoint, DoneSet(), 0, Buckets({1: (0, found)}, {}, 50))
         reader = RequestReader(IntakePolicy("in", max_delay_ms=10**9))
         new_wheel = partial(TimingWheel, 1, 64)
         return PartitionState("in", 0, reader, False, new_wheel, recovered, START_MS - 2_000)

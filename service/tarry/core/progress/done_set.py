@@ -16,7 +16,7 @@ def add_done(done: dict[Source, "DoneSet"], found: Mapping[Source, Iterable[Rang
     """Add the ranges of a done record of the journal to the sets, by log."""
     for source, ranges in found.items():
         if source not in done:
-            done[source] = DoneSet((), 0)
+            done[source] = DoneSet()
         done[source].add(ranges)
 
 
@@ -30,7 +30,7 @@ class DoneSet:
 
     __slots__ = ("_ends", "_low", "_starts")
 
-    def __init__(self, ranges: Iterable[Range], low: int) -> None:
+    def __init__(self, ranges: Iterable[Range] = (), low: int = 0) -> None:
         self._low = low
         self._starts = array("q")
         self._ends = array("q")

@@ -9,7 +9,7 @@ from tarry.core.progress.name_records import NameRecords, NamesEntry, ShardEntry
 from tarry.core.progress.parked_records import ParkedRecords
 from tarry.core.progress.source import INTAKE, PARKED, Source
 
-_NOTHING = DoneSet((), 0)
+_NOTHING = DoneSet()
 
 
 class JournalState:

@@ -22,7 +22,7 @@ class FoundParked:
 
     def __init__(self, row: ParkedRow) -> None:
         self.row = row
-        self.done = DoneSet((), 0)
+        self.done = DoneSet()
 
     def holds(self, offset: int) -> bool:
         """Whether the message of the target at an offset of the log waits."""

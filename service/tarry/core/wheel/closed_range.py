@@ -24,7 +24,7 @@ from tarry.core.progress.source import Source
 from tarry.core.wheel.passes import Passes
 from tarry.core.wheel.runs import clipped
 
-_NOTHING = DoneSet((), 0)
+_NOTHING = DoneSet()
 
 
 class Span(NamedTuple):
@@ -235,7 +235,7 @@ class ClosedRange:
         for source in dict.fromkeys([*self._met, *self.found_done]):
             # A summary names what is done for each bucket, so it names nothing outside of the bucket's own records.
             first, last = self._met.get(source, (begin, begin))
-            done = DoneSet(clipped(read, first, last), 0)
+            done = DoneSet(clipped(read, first, last))
             # All that the journal said, also of what is in no run: the index leaves out what is done. If the index is
             # lost then, a survey meets it again.
             if source in self.found_done:

@@ -80,7 +80,7 @@ class Strangers:
     def forget(self, low: int) -> None:
         """Forget those below an offset below which all of the log is done."""
         if self._done.end and self._done.end <= low:
-            self._done = DoneSet((), 0)
+            self._done = DoneSet()
 
     def done_ranges(self) -> "list[Range]":
         """Return the offsets of those that are done."""

@@ -120,7 +120,7 @@ class OverflowWheel:
         self._logs: dict[int, LevelLog] = {}
         for level, begin in begins.items():
             start, end = buckets.spans.get(level, (0, 0))
-            strangers = Strangers(self._found_done.pop(Source(level, STRANGE), DoneSet((), 0)), self._found_from)
+            strangers = Strangers(self._found_done.pop(Source(level, STRANGE), DoneSet()), self._found_from)
             self._logs[level] = LevelLog(level, start, begin, end, strangers, buckets.index.get(level))
         self._closed: dict[int, list[ClosedRange]] = {level: [] for level in self._logs}
         """For each level the closed ranges, by due time, from the first one on that is not done."""
@@ -439,7 +439,7 @@ class OverflowWheel:
         if refiling.done:
             self._found_from = min(self._found_from, refiling.pointer) if self._found_done else refiling.pointer
         for source, ranges in refiling.done_ranges():
-            self._found_done.setdefault(source, DoneSet((), 0)).add(ranges)
+            self._found_done.setdefault(source, DoneSet()).add(ranges)
 
     def _finish_refiling(self) -> None:
         """If all below the cut is filed again, forget it."""

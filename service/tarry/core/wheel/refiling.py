@@ -21,7 +21,7 @@ from tarry.core.progress.done_set import DoneSet
 from tarry.core.progress.journal import Range
 from tarry.core.progress.source import Source
 
-_NOTHING = DoneSet((), 0)
+_NOTHING = DoneSet()
 
 
 class Refiling:
@@ -115,7 +115,7 @@ class Refiling:
 
     def mark(self, source: Source, offsets: Iterable[int]) -> None:
         """Note records that a committed transaction has filed again."""
-        self.done.setdefault(source, DoneSet((), 0)).add((offset, offset + 1) for offset in offsets)
+        self.done.setdefault(source, DoneSet()).add((offset, offset + 1) for offset in offsets)
         self._held.difference_update(offsets)
 
     def done_ranges(self) -> Iterator[tuple[Source, Iterable[Range]]]:

@@ -48,7 +48,7 @@ class TargetLog:
         """The offsets of messages that were read, ascending, from the first one that is not done."""
         self._done: set[int] = set()
         """Those of them that are done."""
-        self.found_done = DoneSet((), 0)
+        self.found_done = DoneSet()
         """The offsets that a recovery found done."""
 
     @property
@@ -134,7 +134,7 @@ class TargetLog:
 
     def done_ranges(self) -> list[Range]:
         """Return the offsets done above the low watermark, ascending: only offsets of its own messages."""
-        done = DoneSet(((offset, offset + 1) for offset in sorted(self._done)), 0)
+        done = DoneSet((offset, offset + 1) for offset in sorted(self._done))
         done.add(self._found_above_low())
         return done.ranges()
 
