@@ -566,6 +566,22 @@ def test_a_summary_of_many_targets_is_split_and_only_its_first_record_begins_ane
     assert [one.row for one in found.found.values()] == rows
 
 
+def test_a_number_that_another_target_has_now_stands_for_that_target_alone() -> None:
+    found = ParkedRecords()
+    found.take(ParkedEntry([ROW]))
+    other = ROW._replace(target="other", first=ROW.first + 100, messages=2)
+    found.take(ParkedEntry([other]))
+    assert [one.row for one in found.found.values()] == [other]
+    assert list(found.by_target()) == ["other"]
+
+
+def test_the_log_must_have_reached_the_last_message_of_any_target() -> None:
+    found = ParkedRecords()
+    assert found.reached == 0
+    found.take(ParkedEntry([ROW, ROW._replace(number=4, target="other", first=90, messages=7)]))
+    assert found.reached == 97
+
+
 def test_a_done_record_below_the_first_offset_takes_nothing_away() -> None:
     """It is of messages that were done while these were filed."""
     found = ParkedRecords()

@@ -75,3 +75,36 @@ def test_nothing_is_left_out_and_nothing_comes_twice(messages: int, seed: int) -
     choose.shuffle(bucket)
     found = [key for part in run(Passes(0, 2 * SIZE), bucket) for key in part]
     assert found == sorted((one.due_ms, one.sequence) for one in bucket)
+
+
+def test_the_room_is_what_the_kept_messages_leave_and_nothing_between_passes() -> None:
+    passes = Passes(0, 3 * SIZE)
+    assert passes.room_bytes == 3 * SIZE
+    passes.offer(message(1, 0))
+    passes.offer(message(2, 1))
+    assert passes.room_bytes == SIZE
+    passes.end()
+    assert passes.room_bytes == 0
+    passes.begin(2 * SIZE)
+    assert passes.room_bytes == 2 * SIZE
+
+
+def test_a_message_larger_than_the_limit_leaves_no_room() -> None:
+    passes = Passes(0, 1)
+    passes.offer(message(1, 0))
+    assert passes.room_bytes == 0
+
+
+def test_a_bucket_is_too_large_as_soon_as_a_message_is_dropped() -> None:
+    passes = Passes(0, 2 * SIZE)
+    found = []
+    for sequence in range(3):
+        passes.offer(message(1, sequence))
+        found.append(passes.is_oversized)
+    assert found == [False, False, True]
+
+
+def test_a_bucket_that_just_fits_is_not_too_large() -> None:
+    passes = Passes(0, 2 * SIZE)
+    assert run(passes, [message(1, 0), message(2, 1)]) == [[(1, 0), (2, 1)]]
+    assert not passes.is_oversized

@@ -9,6 +9,7 @@ from tarry.core.progress.checkpoint import Geometry
 from tarry.core.progress.source import Source
 from tarry.core.wheel.filed import FILED
 from tarry.core.wheel.overflow import Upkeep
+from tarry.core.wheel.refiling import Refiling
 from tests.support.durable import Filed
 from tests.support.owner import Owner
 
@@ -189,3 +190,15 @@ def test_what_is_filed_again_has_a_share_of_each_transaction_and_waits_for_no_ot
     one.state.put_back_filed(taken, {})
     rest(one)
     assert one.filed_again == 9
+
+
+def test_the_first_record_of_a_log_is_known_to_be_filed_again() -> None:
+    bucket = Source(1, 50)
+    refiling = Refiling(1, 0, [(0, 2)], 2, 0, {})
+    assert [refiling.read(bucket, offset) for offset in (0, 1)] == [True, True]
+    refiling.mark(bucket, [0])
+    assert list(refiling.done_ranges()) == [(bucket, [(0, 1)])]
+    assert not refiling.is_done
+    refiling.mark(bucket, [1])
+    assert list(refiling.done_ranges()) == [(bucket, [(0, 2)])]
+    assert refiling.is_done
