@@ -42,8 +42,6 @@ class IndexRun(NamedTuple):
 
     def within(self, begin: int, end: int) -> "IndexRun | None":
         """Return the part between two offsets, with as many records as it may hold; None if there is none."""
-        if self.first >= begin and self.end <= end:
-            return self
         first, end = max(self.first, begin), min(self.end, end)
         return IndexRun(self.bucket, first, end, min(self.records, end - first)) if first < end else None
 
