@@ -125,6 +125,28 @@ def test_between_runs_of_one_transaction_there_is_no_marker() -> None:
     assert one.unknown() == [(10, 11)]
 
 
+def test_the_journal_tells_of_a_range_that_is_closed_before_it_is_surveyed_without_a_count() -> None:
+    one = log(20)
+    one.survey(4, 3)
+    assert one.survey_closed(4) == (4, 20)
+    one.read_unknown(20)
+    news = one.news(1)
+    assert news is not None
+    assert list(news.runs) == [IndexRun(4, 3, 20, 1)], "the one that was found, and whatever may be behind it"
+
+
+def test_a_run_behind_a_gap_is_not_told_of_yet() -> None:
+    one = log()
+    one.filed(4, 0, 10, 10)
+    one.end_transaction()
+    one.filed(4, 15, 20, 5)
+    news = one.news(1)
+    assert news is not None
+    assert (news.begin, news.end, list(news.runs)) == (0, 10, [IndexRun(4, 0, 10, 10)])
+    one.told(news)
+    assert one.news(0) is None
+
+
 def test_what_a_survey_has_not_read_counts_and_keeps_the_log() -> None:
     one = log(20)
     assert (one.is_surveyed, one.not_surveyed, one.count, one.low([])) == (False, 20, 20, 0)

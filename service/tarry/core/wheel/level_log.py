@@ -167,7 +167,7 @@ class LevelLog:
     def read_unknown(self, upto: int) -> None:
         """Note that what was unknown below an offset was read."""
         self._gaps = [(first, end) for first, end in self._gaps if end > upto]
-        if not self.is_surveyed and upto >= self.survey_end:
+        if upto >= self.survey_end:
             self._end_survey()
 
     def _end_survey(self) -> None:
@@ -264,11 +264,11 @@ class LevelLog:
     def news(self, least: int) -> IndexPart | None:
         """Return what the journal does not tell of yet; None if it is less than so many offsets, or must wait."""
         begin, end = self._told_to, self._known_to
-        news = [run for run in self._untold if run.first < end]
+        news = within(self._untold, begin, end)
         if not news or end - begin < least:
             return None
         found: dict[int, Runs] = {}
-        for bucket, *run in sorted(within(news, begin, end), key=attrgetter("first")):
+        for bucket, *run in sorted(news, key=attrgetter("first")):
             found.setdefault(bucket, Runs()).add(*run)
         return IndexPart(self.level, begin, end, list(_index_runs(found)))
 
