@@ -14,6 +14,7 @@ from tarry.client.retry.core.redrive import (
     Condition,
     DeadLetter,
     dismissed,
+    is_stranger,
     matching_letters,
     sent_again,
     why_not_again,
@@ -23,6 +24,7 @@ from tarry.client.retry.core.redrive import (
 from tarry.client.retry.writing import deliver
 from tarry.clock import SystemClock
 from tarry.errors import UsageError
+from tarry.headers import ERROR
 from tarry.kafka.offsets import Offsets
 from tarry.kafka.partition_logs import read_to_ends
 from tarry.kafka.reader import Reader
@@ -69,7 +71,7 @@ class Redrive:
             to_now: wait until an open transaction, such as that of a service that was killed, hides no note any more.
 
         Raises:
-            UsageError: the topic does not exist.
+            UsageError: the topic does not exist, or holds records of another kind only.
             RetriableError: the brokers do not answer.
         """
         found = TopicAdmin(self._admin).partitions([self._dead])
@@ -88,7 +90,22 @@ class Redrive:
         finally:
             reader.close()
             offsets.close()
-        return matching_letters(letters, conditions)
+        return matching_letters(self._without_strangers(letters), conditions)
+
+    def _without_strangers(self, records: Sequence[DeadLetter]) -> Sequence[DeadLetter]:
+        """Leave out records that are no dead letters; raise UsageError if the topic has no others."""
+        letters = [record for record in records if not is_stranger(record)]
+        strangers = len(records) - len(letters)
+        if strangers and not letters:
+            raise UsageError(
+                f"{self._dead} is no topic of dead letters: none of its {strangers:,} records has the header {ERROR}"
+            )
+        if strangers:
+            self._on_warning(
+                f"{strangers:,} records of {self._dead} are left out: they are no dead letters, because they have no "
+                f"header {ERROR}"
+            )
+        return letters
 
     def sendable(self, letters: Sequence[DeadLetter], *, expired: bool = False) -> list[DeadLetter]:
         """Return the dead letters that can be sent again; each other one is a warning, but for expired ones a number.

@@ -108,6 +108,11 @@ def matching_letters(letters: Iterable[DeadLetter], conditions: Sequence[Conditi
     return sorted(waiting, key=lambda letter: (letter.partition, letter.key or b"", *_place(letter)))
 
 
+def is_stranger(record: DeadLetter) -> bool:
+    """Return whether a record is neither a dead letter nor a note about one."""
+    return not (record.text(ERROR) or record.text(REDRIVEN_OFFSET))
+
+
 def why_not_again(letter: DeadLetter) -> str | None:
     """Return why a dead letter cannot be sent again as it is; None: it can."""
     if stub := letter.text(STUB):
