@@ -14,6 +14,7 @@ from tarry.core.progress.checkpoint import Geometry
 from tarry.core.request.intake_policy import IntakePolicy
 from tarry.core.request.pause import Pause
 from tarry.core.request.reader import RequestReader
+from tarry.core.window.parked import PARK_AFTER_MS
 from tarry.errors import RetriableError, UsageError
 from tarry.kafka.adoption import Adoption
 from tarry.kafka.birth import Birth
@@ -216,6 +217,26 @@ def test_a_target_that_is_away_and_paused_is_tried_when_it_is_resumed() -> None:
     assert service.delivered() == []
     assert not service.said("target_back")
     service.wait_confirmed(service.resume())
+    service.wait_delivered(1)
+
+
+def test_a_new_owner_learns_why_a_target_is_away_and_says_it_once() -> None:
+    service = Service()
+    service.serve()
+    service.broker.take_away("out")
+    service.send()
+    service.until(lambda: service.said("target_away"))
+    [away] = service.said("target_away")
+    service.run(PARK_AFTER_MS + 20_000)
+    assert not service.said("target_still_away"), "the reason is the same"
+    service.crash_and_start()
+    service.serve()
+    service.run(20_000)
+    [found] = service.said("target_away")
+    assert found["reason"] == "messages for it are parked"
+    [still] = service.said("target_still_away")
+    assert (still["target"], still["reason"]) == ("out", away["reason"])
+    service.broker.bring_back("out")
     service.wait_delivered(1)
 
 

@@ -70,6 +70,7 @@ class _Apart:
         try_at_ms: when its next transaction is due; monotonic.
         pause_ms: how long to wait after the next failure.
         stays_until_ms: it stays set apart until then; monotonic.
+        reason: why it is set apart, as the log says.
         is_doubtful: whether to ask the brokers about it again, because it could not be written to, or because stale
             knowledge of it says that messages can never be delivered.
         alone: whether each record goes in a batch of its own.
@@ -79,6 +80,7 @@ class _Apart:
     try_at_ms: int
     pause_ms: int = FIRST_RETRY_MS
     stays_until_ms: int = 0
+    reason: str = ""
     is_doubtful: bool = False
     alone: bool = False
     bound: Bound = field(default_factory=Bound)
@@ -170,7 +172,8 @@ class Parking(SideTransactions[_Attempt]):
         """Set targets apart that cannot be written to at present."""
         for topic in topics:
             if topic not in self._apart:
-                self._apart[topic] = _Apart(self._clock.monotonic_ms() + FIRST_RETRY_MS, is_doubtful=True)
+                try_at_ms = self._clock.monotonic_ms() + FIRST_RETRY_MS
+                self._apart[topic] = _Apart(try_at_ms, reason=reason, is_doubtful=True)
                 self._on_event("target_away", target=topic, reason=reason)
 
     def set_apart(self, topics: Iterable[str], reason: str) -> None:
@@ -269,6 +272,7 @@ class Parking(SideTransactions[_Attempt]):
             if topic in obstacles:
                 # All such targets are due at the same moment, so that one request asks about all of them.
                 self._apart[topic].try_at_ms = (now_ms // LOOK_MS + 1) * LOOK_MS
+                self._say_why(topic, obstacles[topic], now_ms)
                 self._leave(topic, states)
             elif self._take(topic, states, missing, now_ms):
                 return
@@ -425,6 +429,13 @@ class Parking(SideTransactions[_Attempt]):
         apart.try_at_ms = self._clock.monotonic_ms() + apart.pause_ms
         apart.pause_ms = min(apart.pause_ms * 2, LAST_RETRY_MS)
         self._on_event("target_still_away", target=topic, reason=reason, next_try_ms=apart.pause_ms)
+
+    def _say_why(self, topic: str, reason: str, now_ms: int) -> None:
+        """Log why a target is still away, if the log does not say so yet: a new owner learns it by the first try."""
+        apart = self._apart[topic]
+        if apart.reason != reason:
+            apart.reason = reason
+            self._on_event("target_still_away", target=topic, reason=reason, next_try_ms=apart.try_at_ms - now_ms)
 
     def _blame(self, place: Place, message: HeldMessage, error: KafkaError | None, record: Any) -> None:
         if error is None or self._attempt is None:
