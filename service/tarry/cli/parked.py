@@ -56,10 +56,11 @@ def parked(
 ) -> None:
     """Show the messages that are due and cannot be delivered, by target.
 
-    A target is paused, or Kafka accepts no records for it: the topic does not exist, a partition has no leader or too
-    few in-sync replicas, or the service has no WRITE right. Its messages wait in memory at first, and after 30 s in the
-    parked log. The command prints one row for each target with messages there: how many, and since when the first one
-    is due. The service delivers them in order when the target accepts records again, or is resumed.
+    A target is paused, or Kafka accepts no records for it now: a partition has no leader or too few in-sync replicas,
+    or the service has no WRITE right. (A message for a topic that does not exist becomes a dead letter.) Its messages
+    wait in memory at first, and after 30 s in the parked log. The command prints one row for each target with messages
+    there: how many, and since when the first one is due. The service delivers them in order when the target accepts
+    records again, or is resumed. A message that is cancelled or replaced by its name meanwhile counts until then.
 
     If a target never comes back, --purge makes dead letters of its messages: all that are due when the service reads
     the request and not delivered, in memory or in the log. Each has the error code `purged`, and one result. The
@@ -73,7 +74,7 @@ def parked(
       tarry parked --purge orders.old --run
     """
     if run and purge is None:
-        raise UsageError("--run needs --purge TARGET")
+        raise typer.BadParameter("--run needs --purge TARGET")
     if purge is not None and not is_legal_topic(purge):
         raise typer.BadParameter(f"--purge: not a legal topic name: {purge}")
     timeout_ms = value_of("--timeout", positive_duration_ms, timeout)
