@@ -22,7 +22,9 @@ def topic(bootstrap: str, topic_name: str) -> str:
 
 
 @pytest.mark.parametrize("how", [("dismiss",), ("dismiss", "--dry-run"), ("redrive", "--dry-run", "--to", "out")])
-def test_a_topic_without_dead_letters_is_refused(bootstrap: str, topic: str, tmp_path: Path, how: tuple[str]) -> None:
+def test_a_topic_without_dead_letters_is_refused(
+    bootstrap: str, topic: str, tmp_path: Path, how: tuple[str, ...]
+) -> None:
     command, *options = how
     said = tarry(command, topic, *options, "--bootstrap-servers", bootstrap, cwd=tmp_path)
     assert said.code == 1

@@ -142,8 +142,8 @@ def _unserved(
         yield Finding(
             FAIL,
             f"partition {topic}/{partition}: is not served: group {group} has assigned it to {held[topic, partition]}, "
-            "which has not taken it over; if that is no process of tarry, end it; otherwise the event `take_over_refused` "
-            f"or `partition_quarantined` in its log says why ({RUNBOOK}#tarrypartitionsunserved)",
+            "which has not taken it over; if that is no process of tarry, end it; otherwise `take_over_refused` or "
+            f"`partition_quarantined` in its log says why ({RUNBOOK}#tarrypartitionsunserved)",
         )
 
 
