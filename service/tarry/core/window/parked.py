@@ -262,11 +262,10 @@ class Parked:
         queue, log = self._queues.get(topic), self.log.of(topic)
         if queue is None or log is None or not queue.first or queue.is_tried or queue.purges:
             return
-        size = sum(message.size_bytes for message in queue.first)
         log.leave([message.offset for message in queue.first])
+        self._memory.held_bytes -= queue.first_bytes
         queue.first.clear()
-        queue.size_bytes -= size
-        self._memory.held_bytes -= size
+        queue.first_bytes = 0
 
     def restore(self, wanted: WantedMessages) -> int:
         """Take in messages that were read from the log. Does nothing if they are no longer the next ones.
@@ -281,7 +280,7 @@ class Parked:
             log.read(message.offset)
         log.reach(wanted.position)
         queue.first.extend(wanted.messages)
-        queue.size_bytes += wanted.size_bytes
+        queue.first_bytes += wanted.size_bytes
         self._memory.held_bytes += wanted.size_bytes
         missing = log.unread if log.next_run() is None else 0
         self.log.tidy(log)
@@ -306,13 +305,13 @@ class Parked:
         return not self._filed_ms <= now_ms < self._filed_ms + self.park_after_ms // FILINGS
 
     @property
-    def size_bytes(self) -> int:
-        """The memory of all messages."""
-        return sum(queue.size_bytes for queue in self._queues.values())
+    def read_bytes(self) -> int:
+        """The memory of the messages that were read from the log."""
+        return sum(queue.first_bytes for queue in self._queues.values())
 
     @property
     def _excess_bytes(self) -> int:
-        return self.size_bytes - self.limit_bytes
+        return sum(queue.rest_bytes for queue in self._queues.values()) - self.limit_bytes
 
     def take_to_file(self, limit: int, now_ms: int, limit_bytes: int = UNBOUNDED) -> list[tuple[HeldMessage, Source]]:
         """Take messages to file to the log, with the source of each target, those of a target next to each other.
@@ -324,7 +323,7 @@ class Parked:
         """
         taken: list[tuple[HeldMessage, Source]] = []
         excess_bytes, is_time, is_all = self._excess_bytes, self._is_time(now_ms), True
-        queues = sorted(self._queues.items(), key=lambda one: one[1].size_bytes, reverse=True)
+        queues = sorted(self._queues.items(), key=lambda one: one[1].rest_bytes, reverse=True)
         for topic, queue in queues if limit > 0 else ():
             source: Source | None = None
             if not queue.may_be_filed:
@@ -332,9 +331,8 @@ class Parked:
             while queue.rest and (excess_bytes > 0 or (is_time and queue.is_due_by(now_ms - self.park_after_ms))):
                 size = queue.rest[0].size_bytes
                 if self._names.is_superseded(queue.rest[0]):
-                    queue.size_bytes -= size
                     excess_bytes -= size
-                    self._names.drop(queue.rest.popleft())
+                    self._names.drop(queue.pop(queue.rest))
                     continue
                 if not self._names.is_admitted(queue.rest[0]):
                     break
@@ -343,8 +341,7 @@ class Parked:
                     break
                 source = source or self.log.source_of(topic)
                 queue.is_filed = True
-                taken.append((queue.rest.popleft(), source))
-                queue.size_bytes -= size
+                taken.append((queue.pop(queue.rest), source))
                 excess_bytes -= size
                 limit_bytes -= size
             self._tidy(topic)
@@ -386,16 +383,17 @@ class Parked:
 class _Queue:
     """The parked messages of one target that are in memory."""
 
-    __slots__ = ("first", "is_filed", "is_tried", "purges", "rest", "size_bytes")
+    __slots__ = ("first", "first_bytes", "is_filed", "is_tried", "purges", "rest", "rest_bytes")
 
     def __init__(self) -> None:
         self.first: deque[HeldMessage] = deque()
         """The messages that were read from the log."""
+        self.first_bytes = 0
         self.rest: deque[HeldMessage] = deque()
         """The messages behind those in the log."""
+        self.rest_bytes = 0
         self.purges: deque[HeldMessage] = deque()
         """The purges that are not done, in order."""
-        self.size_bytes = 0
         self.is_tried = False
         """Whether a transaction tries to deliver some messages."""
         self.is_filed = False
@@ -429,8 +427,7 @@ class _Queue:
         while len(taken) < limit and (messages := self.next_ones(has_more=has_more)):
             message = messages[0]
             if names.is_superseded(message):
-                self.size_bytes -= message.size_bytes
-                names.drop(messages.popleft())
+                names.drop(self.pop(messages))
                 continue
             limit_bytes -= message.size_bytes
             if _key_of(message) >= before or (limit_bytes < 0 and taken) or not names.is_admitted(message):
@@ -439,9 +436,17 @@ class _Queue:
                 if not occurrences:
                     break
                 occurrences -= 1
-            taken.append(messages.popleft())
-            self.size_bytes -= message.size_bytes
+            taken.append(self.pop(messages))
         return taken
+
+    def pop(self, messages: deque[HeldMessage]) -> HeldMessage:
+        """Remove the first message of `first` or of `rest`, and return it."""
+        message = messages.popleft()
+        if messages is self.first:
+            self.first_bytes -= message.size_bytes
+        else:
+            self.rest_bytes -= message.size_bytes
+        return message
 
     def is_past(self, key: OrderKey, *, has_more: bool) -> bool:
         """Whether no message is before a key; there may be one that must not be tried yet.
@@ -468,7 +473,7 @@ class _Queue:
         while at and _key_of(rest[at - 1]) > _key_of(message):
             at -= 1
         rest.insert(at, message)
-        self.size_bytes += message.size_bytes
+        self.rest_bytes += message.size_bytes
 
     def put_back(self, messages: list[HeldMessage]) -> None:
         """Put messages back at the head, in order."""
@@ -476,14 +481,14 @@ class _Queue:
         of_log = sorted((message for message in messages if message.source.level == PARKED), key=_offset)
         others = [message for message in messages if message.source.level != PARKED]
         self.first.extendleft(reversed(of_log))
-        self.size_bytes += sum(message.size_bytes for message in of_log)
+        self.first_bytes += sum(message.size_bytes for message in of_log)
         if self.rest and others and _key_of(self.rest[0]) < _key_of(others[-1]):
             # The clock stepped back, and messages with earlier due times were parked meanwhile.
             for message in others:
                 self.put(message)
         else:
             self.rest.extendleft(reversed(others))
-            self.size_bytes += sum(message.size_bytes for message in others)
+            self.rest_bytes += sum(message.size_bytes for message in others)
 
 
 _offset = attrgetter("offset")

@@ -68,7 +68,7 @@ class ParkedReading:
         room_bytes = self._share_bytes - sum(wanted.size_bytes for _, wanted in self._passes.values())
         if log in self._passes or len(self._passes) >= MOST_PASSES or (self._passes and room_bytes <= 0):
             return
-        room_bytes = min(self._most_bytes - state.parked.size_bytes, room_bytes)
+        room_bytes = min(self._most_bytes - state.parked.read_bytes, room_bytes)
         wanted = state.parked.wanted(topic, max(1, room_bytes))  # at least one message
         if wanted is not None:
             if self._reader is None:

@@ -282,7 +282,7 @@ class Parking(SideTransactions[_Attempt]):
         if self._purges.try_at_ms > self._clock.monotonic_ms():
             return False
         # Letters that go apart are not written yet: a purge must not be done before they are, nor fill the memory.
-        states = [state for state in states if not len(state.letters) and not self._letters.is_handling(state)]
+        states = [state for state in states if not state.letters.waiting and not self._letters.is_handling(state)]
         topics = sorted({topic for state in states for topic in state.parked.purged})
         return any(self._take_purged(topic, states) for topic in topics)
 

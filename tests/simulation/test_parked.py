@@ -1,0 +1,73 @@
+"""Parked messages leave: by delivery, however much comes in meanwhile, or by a purge, whatever else is left over."""
+
+from dataclasses import replace
+
+import pytest
+
+from tarry.core.partition import PartitionState
+from tarry.kafka.topics import DEAD
+from tarry.testing.simulation import Shape, World
+from tarry.testing.simulation.world import NO_LEVELS
+from tests.support.worlds import serve, verify_kept
+
+SHAPE = Shape(partitions=1, processes=1, poison=0.0, most=1_000, fetch_most=1_000, geometry=NO_LEVELS)
+SMALL_BUDGET = 400_000
+"""Bytes. The share of parked messages is an eighth: what comes in within a few seconds."""
+
+LEAST_JUDGED = 0.1
+"""In eight seeds the lowest part was 0.37."""
+
+
+def only(world: World) -> PartitionState:
+    [state] = world.processes[0].states.values()
+    return state
+
+
+def inflow(world: World, for_ms: int) -> None:
+    """Send messages that are due at once, 200 a second."""
+    ends_ms = world.clock.monotonic_ms() + for_ms
+    while world.clock.monotonic_ms() < ends_ms:
+        world.send(20, longest_ms=0)
+        world.run(100)
+
+
+@pytest.mark.parametrize("others", [(), ("bills",)], ids=["alone", "another stays away"])
+def test_a_target_that_is_back_catches_up_while_messages_for_it_go_on_to_come_in(
+    seed: int, others: tuple[str, ...]
+) -> None:
+    targets = ("orders", *others)
+    shape = replace(SHAPE, memory_budget_bytes=SMALL_BUDGET, targets=tuple((topic, 1) for topic in targets))
+    world = serve(seed, shape)
+    for topic in targets:
+        world.take_away(topic)
+    inflow(world, 10_000)
+    log = only(world).parked.log
+    assert log.unread("orders") > 300, "the log has more than its share of memory holds"
+    world.bring_back("orders")
+    inflow(world, 10_000)
+    assert log.unread("orders") == 0, "it does not catch up"
+    for topic in others:
+        assert log.unread(topic) > 300, "the other is still away"
+        world.bring_back(topic)
+    verify_kept(world, "a target that is back", least_judged=LEAST_JUDGED)
+
+
+def test_a_letter_that_is_left_in_its_log_stops_no_purge(seed: int) -> None:
+    world = serve(seed, SHAPE)
+    world.send(30, longest_ms=1_500)
+    world.run(2_000)
+    world.narrow(DEAD, 2_000)
+    world.send_large(50_000, target=None, codec=False)
+    assert world.run_until(lambda: only(world).letters.left == 1, 10_000), "not even its stub fits"
+    world.take_away("orders")
+    world.send(20, longest_ms=0)
+    assert world.run_until(lambda: "orders" in only(world).parked.by_target(), 10_000)
+    world.run(2_000)
+    world.purge("orders")
+    assert world.run_until(lambda: world.purges[0].is_answered, 30_000)
+    assert only(world).letters.left == 1
+    world.bring_back("orders")
+    world.widen()
+    world.processes[0].stop()
+    world.restart(world.processes[0], 100)
+    verify_kept(world, "a letter that is left in its log, and a purge", least_judged=LEAST_JUDGED)
