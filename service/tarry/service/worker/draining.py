@@ -20,6 +20,7 @@ from tarry.kafka.offsets import Offsets
 from tarry.kafka.partition_logs import proof_of
 from tarry.kafka.reader import Reader
 from tarry.kafka.types import Place
+from tarry.service.worker.budget import LEAST_SHARE, is_full
 from tarry.service.worker.context import Context
 from tarry.service.worker.filing import PAUSE_AT, Filer, is_behind
 from tarry.service.worker.level_reader import LevelReader
@@ -27,12 +28,6 @@ from tarry.service.worker.trimming import Trimming
 
 SHARE = 0.5
 """The share of the memory for held messages that draining buckets may fill."""
-
-LEAST_SHARE = 0.05
-"""The share of that memory that one more pass over a bucket may take, even when other messages have filled the memory.
-
-All partitions together get it.
-"""
 
 
 class Draining:
@@ -128,9 +123,8 @@ class Draining:
             self._hot.read(now_ms)
         # Held messages fire or are filed whether or not the cold reader reads: so waiting for memory is no deadlock. It
         # waits only for the filing of what it has brought: what the intakes bring must not stop it.
-        is_full = sum(state.memory_bytes for state in states) > self._budget_bytes
         moving = sum(state.placing.moving + state.placing.again for state in states)
-        if not is_full and moving <= self._most_to_file and self._cold.is_due(now_ms):
+        if moving <= self._most_to_file and self._cold.is_due(now_ms) and not is_full(states, self._budget_bytes):
             self._cold.read(now_ms)
 
     def _needs_from(self, log: Place) -> int | None:

@@ -15,6 +15,7 @@ from tarry.errors import LogError
 from tarry.kafka.reader import Reader
 from tarry.kafka.record_headers import read_headers, saved_headers
 from tarry.kafka.types import Place
+from tarry.service.worker.budget import is_full
 from tarry.service.worker.context import Context
 from tarry.service.worker.counting import count_placed, count_received
 from tarry.service.worker.filing import PAUSE_AT, is_behind
@@ -203,11 +204,11 @@ class Reading:
             state.shed_known(share)
         held = sum(state.memory_bytes for state in states.values())
         is_replay = any(state.is_reading_up for state in states.values())
-        if not self._paused and held > self._budget_bytes and not is_replay:
+        if not self._paused and is_full(states.values(), self._budget_bytes) and not is_replay:
             self._paused = True
             self._reader.pause(states)
             self._on_event("reading_paused", held_bytes=held, budget_bytes=self._budget_bytes)
-        elif self._paused and held < self._budget_bytes * RESUME_AT:
+        elif self._paused and not is_full(states.values(), self._budget_bytes * RESUME_AT):
             self._paused = False
             self._reader.resume(states)
             self._on_event("reading_resumed", held_bytes=held)

@@ -12,6 +12,7 @@ from tarry.errors import LogError
 from tarry.kafka.reader import Reader
 from tarry.kafka.record_headers import headers_of
 from tarry.kafka.types import Place
+from tarry.service.worker.budget import is_full
 from tarry.service.worker.context import Context
 from tarry.service.worker.counting import count_placed
 from tarry.service.worker.filing import is_behind
@@ -59,8 +60,8 @@ class SecondReading:
         self._follow(states)
         if self._reader is None or not self._open or is_hurried:
             return
-        is_full = sum(state.memory_bytes for state in states.values()) > self._budget_bytes
-        if not is_behind(states.values(), 0 if is_full else self._most_to_file):
+        most = 0 if is_full(states.values(), self._budget_bytes) else self._most_to_file
+        if not is_behind(states.values(), most):
             self._read(self._reader)
 
     def _follow(self, states: Mapping[Place, PartitionState]) -> None:
