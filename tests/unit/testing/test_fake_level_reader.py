@@ -42,37 +42,40 @@ class Level:
     def __init__(self, stage: TopicStage) -> None:
         self.stage = stage
         self.clock = stage.clock
-        stage.broker.make_topic(LOG[0], 1)
+        stage.broker.make_topic(LOG[0], 2)
         self.reader = LevelReader(self._new_reader, is_paced=False)
         self.writer = stage.producer()
 
     def _new_reader(self) -> Reader:
         return Reader(self.stage.cluster("worker"), lambda _text: None)
 
-    def write(self, *due_ms: int, commit: bool = True) -> None:
+    def write(self, *due_ms: int, commit: bool = True, partition: int = 0) -> None:
         """File messages in one transaction."""
         self.writer.begin_transaction()
         for due in due_ms:
-            self.writer.produce(LOG[0], b"v", None, 0, headers=filed_headers(message(due)))
+            self.writer.produce(LOG[0], b"v", None, partition, headers=filed_headers(message(due)))
         self.writer.flush(30)
         if commit:
             self.writer.commit_transaction(30)
         else:
             self.writer.abort_transaction(30)
 
-    def take_over(self, end: int | None = None, *, done_ms: int = START_MS) -> PartitionState:
-        """Take over the partition; the brokers name `end` as the end of the log."""
-        found = self.stage.broker.end(*LOG) if end is None else end
+    def take_over(self, end: int | None = None, *, done_ms: int = START_MS, partition: int = 0) -> PartitionState:
+        """Take over a partition; the brokers name `end` as the end of the log."""
+        found = self.stage.broker.end(LOG[0], partition) if end is None else end
         checkpoint = Checkpoint(("w",), False, Geometry(1_000, 10, 1), (START_MS,), (done_ms,), (0,))
         recovered = Recovered(0, checkpoint, DoneSet(), 0, Buckets({1: (0, found)}, {}, 50))
         reader = RequestReader(IntakePolicy("in", max_delay_ms=10**9))
         new_wheel = partial(TimingWheel, 1, 64)
-        return PartitionState("in", 0, reader, False, new_wheel, recovered, START_MS - 2_000)
+        return PartitionState("in", partition, reader, False, new_wheel, recovered, START_MS - 2_000)
+
+    def open(self, state: PartitionState) -> None:
+        for to_read in state.draining.unread(ROOM_BYTES):
+            self.reader.open(state, to_read)
 
     def read(self, state: PartitionState, now_ms: int = START_MS - 2_000, *, turns: int = 100) -> None:
         """Read what is to be read, to its end."""
-        for to_read in state.draining.unread(ROOM_BYTES):
-            self.reader.open(state, to_read)
+        self.open(state)
         for _ in range(turns):
             if not self.reader.is_open:
                 return
@@ -136,6 +139,43 @@ def test_a_message_that_a_take_over_did_not_learn_of_is_an_error(level: Level) -
     state.overflow.filed([FiledRun(Source(1, START_MS // 1_000), 4, 5, 1)])
     with pytest.raises(LogError, match=r"in.wheel-1/0 has a message at offset 2 that this process does not know of"):
         level.read(state)
+
+
+def test_an_error_of_one_partition_loses_no_record_of_another_in_the_same_fetch(level: Level) -> None:
+    many = 10
+    level.write(START_MS)
+    level.write(START_MS + 1)
+    level.write(*range(START_MS, START_MS + many), partition=1)
+    wrong, right = level.take_over(end=2), level.take_over(partition=1)
+    level.read(wrong)
+    level.read(right)
+    level.write(START_MS + 2)
+    wrong.overflow.filed([FiledRun(Source(1, START_MS // 1_000), 4, 5, 1)])
+    assert right.close_buckets(ROOM_BYTES, START_MS - 100)
+    level.open(wrong)
+    with pytest.raises(LogError) as caught:
+        level.read(right, START_MS)
+    assert caught.value.log == wrong.place
+    level.reader.forget({wrong.place})
+    level.read(right, START_MS)
+    assert right.held == many
+
+
+def test_two_partitions_that_fail_in_one_fetch_are_both_told_of(level: Level) -> None:
+    states = [level.take_over(end=0, partition=partition) for partition in (0, 1)]
+    for state in states:
+        level.write(START_MS, partition=state.partition)
+        level.write(START_MS + 1, partition=state.partition)
+        state.overflow.filed([FiledRun(Source(1, START_MS // 1_000), 2, 3, 1)])
+        level.open(state)
+    failed = []
+    for _ in range(100):
+        try:
+            level.reader.read(START_MS)
+        except LogError as error:
+            failed.append(error.log)
+        level.clock.advance(5)
+    assert sorted(failed) == [state.place for state in states]
 
 
 def test_a_bucket_is_read_when_its_own_records_are_and_not_only_those_that_are_read_with_it(

@@ -6,7 +6,7 @@
 What is added later joins the plan if all of it is ahead of the position; otherwise it waits for the next plan.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from itertools import filterfalse
 from typing import TYPE_CHECKING
 
@@ -17,6 +17,7 @@ from tarry.core.wheel.closed_range import ClosedRange
 from tarry.core.wheel.overflow import ToRead
 from tarry.core.wheel.refiling import Refiling
 from tarry.core.wheel.runs import joined
+from tarry.errors import LogError
 from tarry.kafka.partition_logs import level_log_of
 from tarry.kafka.reader import Reader
 from tarry.kafka.record_headers import headers_of
@@ -45,6 +46,8 @@ class LevelReader:
         self._reader: Reader | None = None
         self._is_paced = is_paced
         self._logs: dict[Place, _LogPlan] = {}
+        self._errors: list[LogError] = []
+        """What was found wrong in a fetch: its records of other partitions are taken in before that is raised."""
 
     @property
     def is_open(self) -> bool:
@@ -67,14 +70,22 @@ class LevelReader:
         return self._logs[log].needs_from if log in self._logs else None
 
     def is_due(self, now_ms: int) -> bool:
-        """Return whether anything is behind its pace."""
-        return any(plan.is_due(now_ms) for plan in self._logs.values())
+        """Return whether anything is behind its pace, or an error is to be raised."""
+        return bool(self._errors) or any(plan.is_due(now_ms) for plan in self._logs.values())
 
     def read(self, now_ms: int) -> None:
-        """Read on, without waiting."""
+        """Read on, without waiting.
+
+        Raises:
+            LogError: a partition must be taken over again; the others are read on.
+        """
         self._forget_ended()
-        if not self._logs:
-            return
+        if self._logs:
+            self._read_on(now_ms)
+        if self._errors:
+            raise self._errors.pop(0)
+
+    def _read_on(self, now_ms: int) -> None:
         if self._reader is None:
             self._reader = self._new_reader()
         for log, plan in self._logs.items():
@@ -99,14 +110,20 @@ class LevelReader:
 
     def _take(self, records: Iterable[Message], now_ms: int) -> None:
         for record in records:
-            plan = self._logs.get((record.topic() or "", record.partition() or 0))
+            log = (record.topic() or "", record.partition() or 0)
+            plan = self._logs.get(log)
             if plan is None:
                 continue
             offset = record.offset() or 0
             plan.pass_by(offset, now_ms)
             if plan.wants(offset):
                 key, value, headers = record.key(), record.value(), headers_of(record)
-                plan.state.draining.accept(plan.present, offset, key, value, headers, now_ms)
+                try:
+                    plan.state.draining.accept(plan.present, offset, key, value, headers, now_ms)
+                except LogError as error:
+                    self._errors.append(error)
+                    self._drop([log])
+                    continue
             plan.pass_by(offset + 1, now_ms)
 
     def _go_on(self, log: Place) -> None:
@@ -121,9 +138,12 @@ class LevelReader:
 
     def forget(self, gone: set[Place]) -> None:
         """Forget partitions that are no longer ours."""
-        shut = [log for log, plan in self._logs.items() if plan.state.place in gone]
-        opened = [log for log in shut if self._logs[log].position is not None]
-        for log in shut:
+        self._errors = [error for error in self._errors if error.log not in gone]
+        self._drop([log for log, plan in self._logs.items() if plan.state.place in gone])
+
+    def _drop(self, logs: Sequence[Place]) -> None:
+        opened = [log for log in logs if self._logs[log].position is not None]
+        for log in logs:
             del self._logs[log]
         if opened and self._reader is not None:
             self._reader.shut(opened)

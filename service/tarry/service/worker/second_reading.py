@@ -5,7 +5,7 @@ because what is due soon may stand there; while too many messages wait to be fil
 full. It does not wait for memory alone: perhaps nothing fires before the messages that it reads.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from tarry.core.partition import PartitionState
 from tarry.errors import LogError
@@ -40,6 +40,8 @@ class SecondReading:
         self._tally = context.tally
         self._reader: Reader | None = None
         self._open: dict[Place, PartitionState] = {}
+        self._errors: list[LogError] = []
+        """What was found wrong in a fetch, until it is raised."""
 
     @property
     def is_busy(self) -> bool:
@@ -57,12 +59,16 @@ class SecondReading:
             RetriableError: refused for now; go on.
             LogError: the intake no longer holds a message that was passed over.
         """
-        self._follow(states)
-        if self._reader is None or not self._open or is_hurried:
-            return
-        most = 0 if is_full(states.values(), self._budget_bytes) else self._most_to_file
-        if not is_behind(states.values(), most):
-            self._read(self._reader)
+        self._errors = [error for error in self._errors if error.log in states]
+        if not self._errors:
+            self._follow(states)
+            if self._reader is not None and self._open and not is_hurried and self._has_room(states.values()):
+                self._read(self._reader)
+        if self._errors:
+            raise self._errors.pop(0)
+
+    def _has_room(self, states: Collection[PartitionState]) -> bool:
+        return not is_behind(states, 0 if is_full(states, self._budget_bytes) else self._most_to_file)
 
     def _follow(self, states: Mapping[Place, PartitionState]) -> None:
         """Stop reading partitions that are not ours any more; begin with those of which something was passed over."""
@@ -77,7 +83,8 @@ class SecondReading:
     def _read(self, reader: Reader) -> None:
         records, reached = reader.read(READ_MOST, 0)
         now_ms = self._clock.now_ms()
-        held = [state.held for state in self._open.values()]
+        states = list(self._open.values())
+        held = [state.held for state in states]
         positions: dict[Place, int] = dict(reached)
         for record in records:
             place = (record.topic() or "", record.partition() or 0)
@@ -90,15 +97,16 @@ class SecondReading:
                 try:
                     state.arrivals.accept_again(offset, stamp_ms, key, value, headers, now_ms)
                 except ValueError as error:  # another record has its offset
-                    raise LogError(f"{place[0]}/{place[1]}: {error}: was the topic recreated?", place) from error
-        count_placed(self._tally, list(self._open.values()), held)
-        missing = {place: self._reach(place, position) for place, position in positions.items() if place in self._open}
-        for (topic, partition), many in missing.items():
-            if many:
-                raise LogError(
-                    f"{topic}/{partition} no longer holds {many} messages that are not filed yet: was data deleted?",
-                    (topic, partition),
-                )
+                    self._fail(place, f"{error}: was the topic recreated?")
+        count_placed(self._tally, states, held)
+        for place, position in positions.items():
+            if place in self._open and (missing := self._reach(place, position)):
+                self._fail(place, f"{missing} messages that are not filed yet are gone: was data deleted?")
+
+    def _fail(self, place: Place, why: str) -> None:
+        """Read a partition no more; the error is raised when the others of the fetch are taken in."""
+        self._errors.append(LogError(f"{place[0]}/{place[1]}: {why}", place))
+        self._shut([place] if place in self._open else [])
 
     def _reach(self, place: Place, position: int) -> int:
         """Note the position in a partition; return how many messages are missing below it."""
