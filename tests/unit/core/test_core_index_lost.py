@@ -97,6 +97,27 @@ def test_the_pointer_in_a_checkpoint_alone_is_of_a_whole_index_that_is_written()
     assert not_told(bench) == [(2, 3)]
 
 
+# -- an older checkpoint ----------------------------------------------------------------------------------------------
+
+
+def test_a_run_of_several_closed_buckets_loses_nothing_if_an_older_copy_lists_them_as_open() -> None:
+    bench = LevelBench(Geometry(1_000, 4, 1), (4_000,), Upkeep(tell_from=1, index_after=1_000))
+    bench.file(1, 4_100, 5_100)
+    bench.close(4_900)
+    bench.store.abort()  # the commit with the copy
+    bench.fire()  # the group has the new checkpoint, and no copy says so
+    bench.life()
+    assert bench.read() == [(1, 0), (1, 1)]
+    bench.file(1, 9_000)
+    bench.file(1, 9_100)  # tells of the closed range, which has both buckets
+    bench.store.offset = None
+    bench.life()
+    assert bench.wheel.levels.closed_ms == (4_000,), "the copy counts"
+    found = bench.read()
+    bench.close(20_000)
+    assert sorted(found + bench.read()) == [(1, 0), (1, 1), (1, 3), (1, 5)]
+
+
 # -- a message in a gap -----------------------------------------------------------------------------------------------
 
 

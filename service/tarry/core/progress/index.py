@@ -157,6 +157,18 @@ class FoundIndex:
     end: int
     runs: list[IndexRun] = field(default_factory=list)
 
+    def up_to_doubt(self, first_open: int) -> "FoundIndex":
+        """Return what is sure if an older checkpoint counts, in which buckets are open that were closed since.
+
+        A run of several closed buckets has the first one's number alone. If that bucket is open again, it is not known
+        which records of the run are of the buckets behind it: so the log is known up to the run only.
+
+        Args:
+            first_open: the first open bucket.
+        """
+        doubtful = [run.first for run in self.runs if run.records == 0 and run.bucket >= first_open]
+        return FoundIndex(min(doubtful), self.runs) if doubtful else self
+
 
 class IndexRecords:
     """What the records of the index say together.

@@ -120,8 +120,11 @@ class OverflowWheel:
         self._logs: dict[int, LevelLog] = {}
         for level, begin in begins.items():
             start, end = buckets.spans.get(level, (0, 0))
+            index = buckets.index.get(level)
+            if index is not None:
+                index = index.up_to_doubt(checkpoint.closed_ms[level - 1] // checkpoint.geometry.width_of(level))
             strangers = Strangers(self._found_done.pop(Source(level, STRANGE), DoneSet()), self._found_from)
-            self._logs[level] = LevelLog(level, start, begin, end, strangers, buckets.index.get(level))
+            self._logs[level] = LevelLog(level, start, begin, end, strangers, index)
         self._closed: dict[int, list[ClosedRange]] = {level: [] for level in self._logs}
         """For each level the closed ranges, by due time, from the first one on that is not done."""
         self._reading: list[ClosedRange] = []
