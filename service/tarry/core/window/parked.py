@@ -282,7 +282,7 @@ class Parked:
         queue.first.extend(wanted.messages)
         queue.first_bytes += wanted.size_bytes
         self._memory.held_bytes += wanted.size_bytes
-        missing = log.unread if log.next_run() is None else 0
+        missing = log.write_off()
         self.log.tidy(log)
         self._tidy(wanted.topic)
         return missing

@@ -103,6 +103,16 @@ class TargetLog:
             if self._runs:
                 self.position = self._runs[0][0]
 
+    def write_off(self) -> int:
+        """Return how many messages are missing, and count them no more; 0 if not all was read.
+
+        Negative: there were more than it knew of.
+        """
+        if self._runs:
+            return 0
+        missing, self.unread = self.unread, 0
+        return missing
+
     def leave(self, offsets: Sequence[int]) -> None:
         """Note that the last messages that were read are not held any more: they are to be read again.
 
@@ -289,7 +299,14 @@ class ParkedLog:
 
     def summary(self) -> Iterator[ParkedEntry]:
         """Return all that is in the log, as parked records; `done_ranges` must follow them in the journal."""
-        return whole([log.row for log in self._logs.values()]) if self._logs else iter(())
+        rows = [log.row for log in self._logs.values()]
+        # Somebody may have deleted messages that wait. They are missed only when the log is read, and until then no
+        # take-over must find that the log ends before the last one of so many.
+        return (
+            whole([row._replace(messages=min(row.messages, self._end - row.first)) for row in rows])
+            if rows
+            else iter(())
+        )
 
     def done_ranges(self) -> Iterator[tuple[Source, Iterable[Range]]]:
         """Yield for each target the offsets that are done above its first one that is not."""
