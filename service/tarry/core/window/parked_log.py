@@ -299,14 +299,15 @@ class ParkedLog:
 
     def summary(self) -> Iterator[ParkedEntry]:
         """Return all that is in the log, as parked records; `done_ranges` must follow them in the journal."""
-        rows = [log.row for log in self._logs.values()]
-        # Somebody may have deleted messages that wait. They are missed only when the log is read, and until then no
-        # take-over must find that the log ends before the last one of so many.
-        return (
-            whole([row._replace(messages=min(row.messages, self._end - row.first)) for row in rows])
-            if rows
-            else iter(())
-        )
+        return whole([self._bounded(log.row) for log in self._logs.values()]) if self._logs else iter(())
+
+    def _bounded(self, row: ParkedRow) -> ParkedRow:
+        """Count no more messages than the log has offsets.
+
+        Somebody may have deleted messages that wait. They are missed only when the log is read, and until then no
+        take-over must find that the log ends before the last one of so many.
+        """
+        return row._replace(messages=min(row.messages, self._end - row.first))
 
     def done_ranges(self) -> Iterator[tuple[Source, Iterable[Range]]]:
         """Yield for each target the offsets that are done above its first one that is not."""
