@@ -1,9 +1,15 @@
 """The overflow wheel in the simulation, in situations that random worlds would seldom reach."""
 
+from collections.abc import Iterable
+
 import pytest
 
+from tarry.core.progress.checkpoint import Geometry
+from tarry.kafka.offsets import Offsets
+from tarry.kafka.topics import wheel_topic
+from tarry.kafka.types import Place
 from tarry.testing.simulation import Shape, World
-from tarry.testing.simulation.world import SMALL_LEVELS
+from tarry.testing.simulation.world import INTAKE, SMALL_LEVELS
 from tests.support.courses import OVERSIZED_BYTES, cancel_in_passes, crash_in_a_wide_bucket
 from tests.support.worlds import serve, verify_kept
 
@@ -88,3 +94,38 @@ def test_deleted_records_that_a_killed_broker_brings_back_are_not_delivered_agai
         world.send(10)
         world.run(500)
     verify_kept(world, "deleted records are back", least_judged=LEAST_JUDGED)
+
+
+@pytest.mark.parametrize("more", range(3))
+def test_a_leader_that_names_too_low_an_end_at_a_take_over_loses_no_message(
+    seed: int, more: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The end of a level's log is too low at first, by what the last transaction has filed there."""
+    world = serve(seed + more, Shape(geometry=Geometry(400, 4, 2), processes=1, poison=0.0, fetch_most=1_000))
+    for _ in range(10):
+        world.send(20, longest_ms=6_000)
+        world.run(100)
+    [process] = world.processes
+    log = wheel_topic(INTAKE, 1), 0
+    before = world.broker.end(*log)
+    while world.broker.end(*log) < before + 3:
+        world.send(1, longest_ms=5_000)
+        world.round()
+    world.run(30)
+    world.crash(process)
+    too_low, named = world.broker.end(*log) - 2, list[int]()
+    ends_of = Offsets.ends
+
+    def lagging(self: Offsets, logs: Iterable[Place], *, committed: bool) -> dict[Place, int]:
+        ends = ends_of(self, logs, committed=committed)
+        if log in ends and not named:
+            named.append(ends[log])
+            ends[log] = min(ends[log], too_low)
+        return ends
+
+    monkeypatch.setattr(Offsets, "ends", lagging)
+    for _ in range(60):
+        world.send(10, longest_ms=5_000)
+        world.run(100)
+    assert named > [too_low], "no take-over was told too low an end"
+    verify_kept(world, "an end that is too low", least_judged=LEAST_JUDGED)

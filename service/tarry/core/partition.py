@@ -511,11 +511,13 @@ class PartitionState:
     def journal_of(self, filing: Filing) -> list[bytes]:
         """Return the journal's records of a transaction that files messages."""
         records = [encode_done(filing.offsets)]
-        if counts := Counter(source for _, source in filing.records if source.level == PARKED):
-            records.append(encode_parked(self.parked.log.entry(counts)))
+        if parked := Counter(source for _, source in filing.records if source.level == PARKED):
+            records.append(encode_parked(self.parked.log.entry(parked)))
         # Where the records of this transaction are is known only when they are delivered, so a later one tells that.
         filing.telling = self.overflow.news(self.overflow.upkeep.tell_from)
-        return records + [encode_index(parts) for parts in index_records(filing.telling)]
+        counts = Counter(source.level for _, source in filing.records if source.level != PARKED)
+        parts = [*filing.telling, *self.overflow.reach(counts)]
+        return records + [encode_index(parts) for parts in index_records(parts)]
 
     def end_of(self, source: Source) -> int:
         """Return one above the last known offset of the log of a bucket, or of the parked log."""

@@ -242,3 +242,18 @@ def test_a_log_that_is_shorter_than_any_record_of_the_index_says_is_refused(seco
     refusal = shortfall(("orders.delayed", 0), recovery, 0, {1: (0, 50)})
     assert refusal is not None
     assert "knows of records up to 100" in refusal
+
+
+def test_an_end_that_is_too_low_by_the_last_filing_alone_is_noticed() -> None:
+    bench = LevelBench()
+    bench.file(1, 5_000, 6_000)
+    bench.file(1, 7_000)
+    recovery = bench.store.begin("w")
+    bench.store.read_into(recovery, lambda record: record)
+    end = bench.levels[1].end
+
+    def refusal(low: int) -> str | None:
+        return shortfall(("orders.delayed", 0), recovery, 0, {1: (0, end - low), 2: (0, 0)})
+
+    assert [refusal(low) is None for low in (0, 1)] == [True, True], "the last offset is a marker"
+    assert f"knows of records up to {end - 1}" in (refusal(2) or "")

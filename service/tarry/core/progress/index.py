@@ -11,6 +11,9 @@ nothing else.
 A record of the index *covers* the offsets of a log from `begin` to `end`, and lists the runs of all records there that
 may wait. If it begins where the last one ended, or before, it replaces what is known from there on. Otherwise one is
 missing in between, and it does not count, until another one covers the gap.
+
+A record may also cover nothing, and say only by its `end` how far a log reaches: so a new owner knows whether the end
+that it is told is too low.
 """
 
 import sys

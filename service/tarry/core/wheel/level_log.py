@@ -193,6 +193,11 @@ class LevelLog:
         """Note that the transaction of the last runs is committed: a marker comes after its records."""
         self._marker = 1
 
+    def reach(self, count: int) -> IndexPart:
+        """Return a part of the index that says only how far the log reaches, once so many more records are in it."""
+        end = self.end + self._marker + count
+        return IndexPart(self.level, end, end, [])
+
     def is_in_gap(self, offset: int) -> bool:
         """Whether a record at an offset is none that the service has filed."""
         return any(first <= offset < end for first, end in self._gaps)

@@ -21,7 +21,7 @@ If only a small part of a log waits, what waits at its beginning is filed again 
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from operator import attrgetter
 from typing import NamedTuple
@@ -520,6 +520,17 @@ class OverflowWheel:
     def news(self, least: int = 1) -> list[IndexPart]:
         """Return what the journal does not tell of yet, of logs of which that is at least so many offsets."""
         return [part for log in self._logs.values() if (part := log.news(least)) is not None]
+
+    def reach(self, counts: Mapping[int, int]) -> list[IndexPart]:
+        """Return what a transaction that files records tells of itself: how far the logs reach then, at least.
+
+        A new owner may be told too low an end of a log, by a leader that has just been elected or has just been
+        replaced. It waits then until the log ends where the journal says.
+
+        Args:
+            counts: how many records it files, by level.
+        """
+        return [self._logs[level].reach(count) for level, count in counts.items()]
 
     def whole_index(self) -> list[IndexPart]:
         """Return all that is known of the logs."""
