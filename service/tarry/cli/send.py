@@ -276,6 +276,10 @@ def _send_file(producer: DelayedProducer, path: Path, tick_ms: int) -> None:
         except HeaderError as error:
             # The producer validates each message when it is read, so the bad message is the line read last.
             raise UsageError(f"{messages.place}: {error}") from error
+        except KeyboardInterrupt:
+            where = f"stopped at {messages.place}: messages up to this line may be sent without a printed receipt"
+            typer.echo(f"tarry: {where}", err=True)
+            raise
 
 
 def _begun(messages: MessageFile, nexts: deque[int], tick_ms: int) -> Iterator[DelayedMessage | RepeatedMessage]:
