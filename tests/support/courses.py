@@ -240,14 +240,19 @@ def index_is_lost(seed: int, share: float = 0.2, fetch_most: int = 20, sends: in
             world.send_due(world.clock.now_ms() + world.random.randint(800, 9_000))
             world.run(world.random.choice((20, 150)))
         for record in world.broker.records(INTAKE + JOURNAL):
-            is_index = isinstance(decode_entry(record.value), IndexEntry)
-            if is_index and record.value != _DAMAGED and world.random.random() < share:
+            if _tells_of_runs(record.value) and world.random.random() < share:
                 lost = world.random.choice((_DAMAGED, encode_done({})))
                 world.broker.mend(INTAKE + JOURNAL, 0, record.offset, lost)
         if world.random.random() < 0.7 and process.worker is not None:
             world.crash(process)
         world.run(world.random.choice((300, 1_500)))
     return world
+
+
+def _tells_of_runs(value: bytes | None) -> bool:
+    """Whether a record of the journal is of the index, and says more than how far logs reach."""
+    entry = decode_entry(value)
+    return isinstance(entry, IndexEntry) and any(part.runs for part in entry.parts or ())
 
 
 def far_before_near(seed: int) -> World:

@@ -143,9 +143,9 @@ def test_the_first_levels_close_nothing_at_once(geometry: Geometry, now_ms: int)
 
 def test_there_are_as_many_levels_as_keep_the_buckets_of_the_last_one_few() -> None:
     minute, hour, day = 60_000, 3_600_000, 86_400_000
-    longest = (minute, 5 * minute, hour, 8 * hour, 30 * day, 3_650 * day)
+    longest = (minute, 5 * minute, 12 * minute, hour, 8 * hour, 30 * day, 3_650 * day)
     # Buckets of 20 s, 320 s, 85 min, 22.8 h; twice 16 of them reach 640 s, 2.8 h, 45.5 h, 30.3 days.
-    assert [levels_for(20_000, 16, one) for one in longest] == [1, 1, 2, 3, 4, MOST_LEVELS]
+    assert [levels_for(20_000, 16, one) for one in longest] == [1, 1, 2, 2, 3, 4, MOST_LEVELS]
     # The last level takes what is later than that, too.
     levels = Levels(Geometry(20_000, 16, 4), first_closed_ms(Geometry(20_000, 16, 4), 0))
     bucket = levels.bucket_for(3_650 * day)

@@ -27,7 +27,7 @@ from tarry.core.request.intake_policy import IntakePolicy
 from tarry.core.request.naming import hash_of
 from tarry.core.request.occurrence import Occurrence
 from tarry.core.request.reader import RequestReader
-from tarry.core.wheel.filed import filed_headers, read_filed, target_of
+from tarry.core.wheel.filed import FILED, filed_headers, read_filed, target_of
 from tarry.core.window.names import Names, Verdict
 from tarry.headers import (
     CANCEL,
@@ -374,6 +374,10 @@ def test_an_occurrence_comes_back_from_a_bucket_as_it_was() -> None:
     assert [getattr(again, slot) for slot in slots] == [getattr(message, slot) for slot in slots]
     assert again.follower(NOW_MS, 1) == message.follower(NOW_MS, 1)
     assert source.level >= 1
+    filed = dict(headers)[FILED]
+    assert filed is not None
+    carries, expires, repeated = 1, 8, 16
+    assert filed[21] == carries | expires | repeated, "a record that an earlier version has filed is read otherwise"
 
 
 def test_a_rule_that_this_version_cannot_read_ends_the_schedule_at_its_next_record() -> None:

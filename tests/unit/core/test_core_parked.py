@@ -22,9 +22,10 @@ from tarry.core.progress.parked_records import ParkedRecords
 from tarry.core.progress.source import INTAKE, PARKED, Source
 from tarry.core.request.naming import Condition, hash_of
 from tarry.core.wheel.filed import filed_headers
+from tarry.core.wheel.runs import JOIN
 from tarry.core.window.memory import Memory
 from tarry.core.window.parked import FILINGS, PARK_AFTER_MS, Parked
-from tarry.core.window.parked_log import ParkedLog
+from tarry.core.window.parked_log import ParkedLog, TargetLog
 from tests.support.naming import no_names
 
 NOW_MS = 1_700_000_000_000
@@ -597,6 +598,17 @@ def test_messages_that_somebody_deleted_are_missed_once_and_refuse_no_take_over(
     assert shelf.read() == [7, 8, 9]
     assert shelf.deliver() == [7, 8, 9]
     assert not shelf.parked
+
+
+def test_filings_that_are_near_each_other_in_the_log_are_read_as_one_run_and_others_are_not() -> None:
+    log = TargetLog("out", 1, 0)
+    log.add(10, 20, 10)
+    log.add(20 + JOIN, 30 + JOIN, 10)
+    assert log.next_run() == (10, 30 + JOIN)
+    log.add(31 + 2 * JOIN, 40 + 2 * JOIN, 9)
+    assert log.next_run() == (10, 30 + JOIN)
+    log.reach(30 + JOIN)
+    assert log.next_run() == (31 + 2 * JOIN, 40 + 2 * JOIN)
 
 
 def test_the_log_must_have_reached_the_last_message_of_any_target() -> None:

@@ -1,5 +1,6 @@
 """Messages that are passed over: which of them are to be read again, and how far the gate may open until then."""
 
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -247,3 +248,15 @@ def test_a_bucket_larger_than_memory_is_not_read_on_while_what_was_passed_over_h
         assert not state.collect(now_ms)
     assert len(logs[1]) == many, "all of the bucket came down to level 1, and stays there"
     assert size < most_bytes < 2 * room_bytes
+
+
+def test_an_offset_that_is_passed_over_costs_one_byte() -> None:
+    passed_over, many = PassedOver(), 10 * BLOCK
+    tracemalloc.start()
+    try:
+        for offset in range(many):
+            passed_over.add(offset, NOW_MS + FAR_MS + offset, NOW_MS)
+        taken, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert many <= taken < 2 * many
