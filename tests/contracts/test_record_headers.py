@@ -60,7 +60,7 @@ def test_a_dead_letter_that_could_not_be_written_as_it_is_stays_where_it_is_and_
     target = kafka.make_topic()
     kafka.put_raw(topic, [(b"\xff", b"1")], b"k", b"bad")
     kafka.put_raw(topic, [(b"a", b"1"), (b"tarry-redriven-offset", b"none")], b"k", b"note of a stranger")
-    kafka.put_raw(topic, [(b"a", b"1")], b"k", b"good")
+    kafka.put_raw(topic, [(b"a", b"1"), (b"tarry-error", b"unknown-target")], b"k", b"good")
     warnings: list[str] = []
     redrive = Redrive(kafka.cluster, topic, warnings.append, lambda _sent, _more: None)
     assert redrive.run(target, []) == 1
