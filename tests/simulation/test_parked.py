@@ -52,7 +52,7 @@ def test_a_target_that_is_back_catches_up_while_messages_for_it_go_on_to_come_in
     verify_kept(world, "a target that is back", least_judged=LEAST_JUDGED)
 
 
-def test_a_letter_that_is_left_in_its_log_stops_no_purge(seed: int) -> None:
+def test_a_letter_that_is_left_in_its_log_stops_no_purge_of_other_messages(seed: int) -> None:
     world = serve(seed, SHAPE)
     world.send(30, longest_ms=1_500)
     world.run(2_000)
@@ -71,3 +71,28 @@ def test_a_letter_that_is_left_in_its_log_stops_no_purge(seed: int) -> None:
     world.processes[0].stop()
     world.restart(world.processes[0], 100)
     verify_kept(world, "a letter that is left in its log, and a purge", least_judged=LEAST_JUDGED)
+
+
+def test_a_purge_whose_own_letter_is_left_is_answered_when_that_is_written(seed: int) -> None:
+    world = serve(seed, replace(SHAPE, targets=(("orders", 1), ("bills", 1))))
+    world.send(30, longest_ms=1_500)
+    world.run(2_000)
+    for topic in ("orders", "bills"):
+        world.take_away(topic)
+    world.send_large(50_000, target="orders", arrives=True, codec=False)
+    world.send(20, longest_ms=0)
+    assert world.run_until(lambda: {"orders", "bills"} <= set(only(world).parked.targets), 10_000)
+    world.run(2_000)
+    world.narrow(DEAD, 2_000)
+    world.purge("orders")
+    assert world.run_until(lambda: only(world).letters.left == 1, 30_000)
+    world.purge("bills")
+    of_orders, of_bills = world.purges
+    assert world.run_until(lambda: of_bills.is_answered, 30_000)
+    world.run(30_000)
+    assert not of_orders.is_answered, "one of its letters is not written"
+    world.widen()
+    world.processes[0].stop()
+    world.restart(world.processes[0], 100)
+    assert world.run_until(lambda: of_orders.is_answered, 60_000)
+    verify_kept(world, "a purged message that no log of dead letters takes", least_judged=LEAST_JUDGED)

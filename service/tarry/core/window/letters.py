@@ -19,6 +19,7 @@ from tarry.core.message import DeadMessage
 from tarry.core.progress.source import Source
 from tarry.core.window.memory import Memory
 from tarry.core.window.names import Names
+from tarry.headers import ErrorCode
 from tarry.native import mypyc_attr
 
 LARGE_BYTES = 256_000
@@ -59,7 +60,7 @@ class Letters:
         names: knows which letters are of superseded messages.
     """
 
-    __slots__ = ("_memory", "_names", "_stay", "_waiting", "left")
+    __slots__ = ("_memory", "_names", "_of_purges", "_stay", "_waiting", "left")
 
     def __init__(self, memory: Memory, stay: Callable[[Source, int], None], names: Names) -> None:
         self._memory = memory
@@ -68,6 +69,8 @@ class Letters:
         self._waiting: list[DeadMessage] = []
         self.left = 0
         """The number of letters that are left in their logs, because the topic of dead letters refuses them."""
+        self._of_purges: set[str | None] = set()
+        """The targets with purged messages among them."""
 
     def __len__(self) -> int:
         return len(self._waiting) + self.left
@@ -76,6 +79,10 @@ class Letters:
     def waiting(self) -> int:
         """The number of letters to write."""
         return len(self._waiting)
+
+    def holds_up_purges_of(self, target: str) -> bool:
+        """Whether no purge of a target can be done yet: a letter of one is to be written, or is left in its log."""
+        return bool(self._waiting) or target in self._of_purges
 
     def put(self, letters: Iterable[DeadMessage]) -> None:
         """Add letters to write."""
@@ -127,4 +134,6 @@ class Letters:
 
     def _leave(self, stub: DeadMessage) -> None:
         self.left += 1
+        if stub.code == ErrorCode.PURGED:
+            self._of_purges.add(stub.target)
         self._stay(*stub.location)
