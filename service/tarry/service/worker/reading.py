@@ -202,13 +202,16 @@ class Reading:
         share = int(self._budget_bytes * KNOWN_SHARE) // max(1, len(states))
         for state in states.values():
             state.shed_known(share)
-        held = sum(state.memory_bytes for state in states.values())
-        is_replay = any(state.is_reading_up for state in states.values())
-        if not self._paused and is_full(states.values(), self._budget_bytes) and not is_replay:
+        if self._paused:
+            if not is_full(states.values(), self._budget_bytes * RESUME_AT):
+                self._paused = False
+                self._reader.resume(states)
+                self._on_event("reading_resumed", held_bytes=_memory_of(states.values()))
+        elif is_full(states.values(), self._budget_bytes) and not any(one.is_reading_up for one in states.values()):
             self._paused = True
             self._reader.pause(states)
-            self._on_event("reading_paused", held_bytes=held, budget_bytes=self._budget_bytes)
-        elif self._paused and not is_full(states.values(), self._budget_bytes * RESUME_AT):
-            self._paused = False
-            self._reader.resume(states)
-            self._on_event("reading_resumed", held_bytes=held)
+            self._on_event("reading_paused", held_bytes=_memory_of(states.values()), budget_bytes=self._budget_bytes)
+
+
+def _memory_of(states: Iterable[PartitionState]) -> int:
+    return sum(state.memory_bytes for state in states)
