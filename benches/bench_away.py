@@ -3,8 +3,8 @@
     python -m benches.bench_away [--quick] [--minutes 60] [--rate 1000] [--json FILE]
 
 Nobody may write to the target, so all of its messages are parked, and go to the parked log. (Messages for a topic that
-does not exist would become dead letters.) Ten times in that
-hour (twice in a quick run) a worker is killed with kill -9, and its supervisor starts a new one. Measured each time:
+does not exist would become dead letters.) Ten times in that hour (twice in a quick run) a worker is killed with kill
+-9, and its supervisor starts a new one. Measured each time:
 
 - *Memory*: the resident set before the kill, and of the new worker five seconds after it fires.
 - *Again*: a message to another target is sent every 20 ms, with a delay of 200 ms. Time from the kill until a
@@ -87,7 +87,7 @@ def retained(bootstrap: str, topic: str) -> int:
 
 
 def measure(run: Run, seconds: float, rate: int, kills: int) -> Figures:
-    """Let a target be away for so long, kill workers meanwhile, and create it in the end."""
+    """Let a target be away for so long, kill workers meanwhile, and bring it back in the end."""
     with run.topics("service") as (topics, _):
         away, admin = AwayTopics(topics.name), AdminClient({"bootstrap.servers": run.bootstrap})
         create_topics(run.bootstrap, [away.target])

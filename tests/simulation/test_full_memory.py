@@ -1,5 +1,6 @@
 """Memory that names or due times fill, and not messages: the service goes on, because waiting would free nothing."""
 
+from dataclasses import replace
 from random import Random
 
 from tarry.core.murmur2 import partition_of
@@ -60,15 +61,7 @@ def test_a_process_that_takes_over_more_names_than_its_memory_holds_delivers_all
 
 def test_due_times_that_a_letter_keeps_in_memory_stop_nothing(seed: int) -> None:
     """With a fixed delay, memory has all due times above the low watermark, which such a letter holds back."""
-    shape = Shape(
-        partitions=1,
-        processes=1,
-        targets=(("orders", 1),),
-        geometry=SMALL_LEVELS,
-        poison=0.0,
-        memory_budget_bytes=BUDGET,
-        fixed_delay_ms=6_000,
-    )
+    shape = replace(SHAPE, partitions=1, processes=1, fixed_delay_ms=6_000)
     world = serve(seed, shape)
     [process] = world.processes
     world.narrow(DEAD, 2_000)

@@ -4,11 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from tarry.core.partition import PartitionState
 from tarry.kafka.topics import DEAD
 from tarry.testing.simulation import Shape, World
 from tarry.testing.simulation.world import NO_LEVELS
-from tests.support.worlds import serve, verify_kept
+from tests.support.worlds import only, serve, verify_kept
 
 SHAPE = Shape(partitions=1, processes=1, poison=0.0, most=1_000, fetch_most=1_000, geometry=NO_LEVELS)
 SMALL_BUDGET = 400_000
@@ -16,11 +15,6 @@ SMALL_BUDGET = 400_000
 
 LEAST_JUDGED = 0.1
 """In eight seeds the lowest part was 0.37."""
-
-
-def only(world: World) -> PartitionState:
-    [state] = world.processes[0].states.values()
-    return state
 
 
 def inflow(world: World, for_ms: int) -> None:

@@ -2,13 +2,12 @@
 
 import pytest
 
-from tarry.core.partition import PartitionState
 from tarry.core.progress.checkpoint import Geometry
 from tarry.testing.simulation import Shape, World
 from tarry.testing.simulation.sent import Sent
 from tarry.testing.simulation.world import SMALL_LEVELS
 from tests.support.courses import far_before_near
-from tests.support.worlds import serve, verify_kept
+from tests.support.worlds import only, serve, verify_kept
 
 SHAPE = Shape(geometry=SMALL_LEVELS, most_to_file=5, partitions=1, processes=1, poison=0.0)
 FAR_MS = (8_000, 20_000)
@@ -16,11 +15,6 @@ BURST = 400
 
 LEAST_JUDGED = 0.1
 """In twelve seeds the lowest part was 0.24."""
-
-
-def only(world: World) -> PartitionState:
-    [state] = world.processes[0].states.values()
-    return state
 
 
 def send_far(world: World, many: int) -> None:

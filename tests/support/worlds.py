@@ -7,6 +7,7 @@ must have been judged. This floor is far below the lowest part that several seed
 
 from collections.abc import Sequence
 
+from tarry.core.partition import PartitionState
 from tarry.testing.simulation import Report, RunOutcome, Shape, World
 from tarry.testing.simulation.scenarios import SERVING_WITHIN_MS, serving
 
@@ -17,6 +18,12 @@ def serve(seed: int, shape: Shape) -> World:
     world.start()
     assert world.run_until(lambda: serving(world), SERVING_WITHIN_MS)
     return world
+
+
+def only(world: World) -> PartitionState:
+    """Return the state of the only partition, which the first process serves."""
+    [state] = world.processes[0].states.values()
+    return state
 
 
 def verify_kept(world: World, *what: str, least_judged: float) -> None:
