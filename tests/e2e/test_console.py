@@ -119,18 +119,14 @@ def test_each_page_opens_without_trouble_fits_a_phone_and_axe_has_nothing_to_say
         assert watched.axe(rules=["color-contrast"]) == []
         watched.page.set_viewport_size(PHONE)
         watched.page.reload()
-        assert width_of(watched.page) <= PHONE["width"]
+        assert watched.width() <= PHONE["width"]
         assert watched.troubles == []
-
-
-def width_of(page: Page) -> int:
-    return int(page.evaluate("document.documentElement.scrollWidth"))
 
 
 def test_the_page_of_a_message_is_no_wider_than_a_phone(scene: Scene, browser: Browser) -> None:
     with opened(browser, size=PHONE) as watched:
         watched.page.goto(f"{scene.url}/message/{scene.hostile['big'].handle}")
-        assert width_of(watched.page) <= PHONE["width"]
+        assert watched.width() <= PHONE["width"]
 
 
 @pytest.fixture(scope="module")
@@ -487,12 +483,12 @@ def test_dead_letters_are_dismissed_and_their_page_says_so(scene: Scene, browser
         page.goto(f"{scene.url}/dead?target={target}")
         page.get_by_role("button", name="Dismiss…").click()
         expect(page.locator("main")).to_contain_text("They stay in")
-        assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
+        assert watched.width() <= PHONE["width"]
         page.get_by_label("Reason").fill("a typing error")
         page.get_by_label("Type").fill(target)
         page.get_by_role("button", name="Dismiss 1").click()
         expect(page.locator(".verdict")).to_contain_text("Done: 1 of 1 done", timeout=30_000)
-        assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
+        assert watched.width() <= PHONE["width"]
         wait_until(lambda: not get_json(scene.url, f"/v1/dead?target={target}")["letters"], "it is done with")
         page.goto(f"{scene.url}/dead?target={target}&sent_again=true")
         expect(page.locator(".chip", has_text="dismissed")).to_be_visible()
@@ -584,7 +580,7 @@ def test_whoever_comes_logs_in_by_a_token_and_goes_on_to_the_page(
         expect(page.locator("h1")).to_have_text("Log in")
         expect(page.locator(".env")).to_have_text("staging")
         assert watched.axe() == []
-        assert page.evaluate("document.documentElement.scrollWidth") <= size["width"]
+        assert watched.width() <= size["width"]
         page.fill("#token", "tarry_wrong")
         page.click("button")
         expect(page.get_by_role("alert")).to_contain_text("not valid")

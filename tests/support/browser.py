@@ -54,12 +54,21 @@ class Watched:
     page: Page
     troubles: list[str] = field(default_factory=list)
 
+    def width(self) -> int:
+        """Return how wide the page is, in pixels.
+
+        A script that asks before the style sheet is there is answered from a layout without it.
+        """
+        self.page.wait_for_load_state("load")
+        return int(self.page.evaluate("document.documentElement.scrollWidth"))
+
     def axe(self, *, rules: Sequence[str] = ()) -> list[str]:
         """Return what axe finds, one line each.
 
         Args:
             rules: only these rules; none given, those of `AXE_TAGS`.
         """
+        self.page.wait_for_load_state("load")
         only: Any = {"type": "rule", "values": list(rules)} if rules else list(AXE_TAGS)
         found: Any = Axe().run(self.page, options={"runOnly": only, "resultTypes": ["violations"]})
         return [
