@@ -8,10 +8,12 @@ import pytest
 
 from tarry import __version__
 from tarry.cli import inspect as looking
+from tarry.cli import main as asking
 from tarry.cli.commands import NAMES
-from tarry.cli.main import _default_address_hint, main
-from tarry.errors import BrokerError
-from tarry.kafka.settings import Cluster
+from tarry.cli.main import _address_hint, main
+from tarry.config import Config
+from tarry.config.tree import Kafka
+from tarry.errors import BrokerError, RetriableError
 from tarry.native import core
 
 NOBODY = "127.0.0.1:1"
@@ -98,11 +100,12 @@ def test_if_no_broker_answers_the_command_says_that_it_used_the_default_address(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    for module in (looking, asking):  # a broker of this machine may have the default address
+        monkeypatch.setattr(module, "load", lambda *_: Config(kafka=Kafka(bootstrap_servers=NOBODY)))
     for more, hint in (
         ([], " (this is the default address, because there is no tarry.toml here, and no --bootstrap-servers)"),
         (["--bootstrap-servers", NOBODY], ""),
     ):
-        monkeypatch.setattr(looking, "cluster_of", lambda _settings: Cluster(NOBODY))
         code, _, err = _run(capsys, "send", "orders", "v", "--delay", "5s", *more)
         assert code == 1
         assert err.endswith(f"; nothing was ever connected{hint}\n")
@@ -125,9 +128,28 @@ def test_only_an_option_that_the_command_has_is_missed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    said = _default_address_hint(BrokerError("nobody answers"), words)
+    said = _address_hint(BrokerError("nobody answers"), words)
     assert said.startswith(" (this is the default address, because there is no tarry.toml here")
     assert ("--bootstrap-servers" in said) == named
+
+
+@pytest.mark.parametrize("code", ["_TRANSPORT", "_TIMED_OUT", "_ALL_BROKERS_DOWN", "_RESOLVE"])
+def test_a_cluster_that_does_not_answer_is_named(code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    config = tmp_path / "there.toml"
+    config.write_text('[kafka]\nbootstrap_servers = "there:1"\n[[intake]]\ntopic = "t"\n', encoding="utf-8")
+    silent = RetriableError("could not ask for t: timed out", code)
+    for words, hint in (
+        (["paused", "--bootstrap-servers", "here:1"], " (Kafka at here:1 does not answer)"),
+        (["paused", "--bootstrap-servers=here:1"], " (Kafka at here:1 does not answer)"),
+        (["topics", "--config", str(config)], " (Kafka at there:1 does not answer)"),
+        (["paused", "--config", str(config), "--bootstrap-servers", "here:1"], " (Kafka at here:1 does not answer)"),
+        (["topics"], " (Kafka at 127.0.0.1:9092 does not answer; this is the default address, because there is no"),
+    ):
+        assert _address_hint(silent, words).startswith(hint)
+    asked = ["paused", "--bootstrap-servers", "here:1"]
+    assert _address_hint(RetriableError("could not reach here:1", code), asked) == ""
+    assert _address_hint(RetriableError("a refusal", "TOPIC_AUTHORIZATION_FAILED"), asked) == ""
 
 
 @pytest.mark.parametrize("words", ["api token create", "api token revoke", "spark forecast"])

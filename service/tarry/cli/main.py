@@ -7,6 +7,7 @@ traceback.
 import os
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
@@ -15,14 +16,18 @@ from typer.main import get_command
 
 from tarry import __version__
 from tarry.cli.commands import Commands
-from tarry.config import DEFAULT_PATH, is_configured
+from tarry.config import DEFAULT_PATH, is_configured, load
 from tarry.errors import BrokerError, ConfigError, HeaderError, TarryError
 from tarry.logs import Level
 from tarry.native import core
 
 FAILED, USAGE, INTERRUPTED = 1, 2, 130
 
+_CONFIG: Final = "--config"
 _SERVERS: Final = "--bootstrap-servers"
+
+_SILENCE: Final = frozenset({"_ALL_BROKERS_DOWN", "_RESOLVE", "_TIMED_OUT", "_TRANSPORT"})
+"""Codes of errors that a wrong address causes, or a broker that is not there."""
 
 _ABOUT: Final = """A delay and retry service for Kafka: messages arrive later, on time, once and in order.
 
@@ -69,13 +74,31 @@ def common(
     context.obj = Common(debug, log_level)
 
 
-def _default_address_hint(error: TarryError, words: list[str]) -> str:
-    """Return a hint for a broker error when nothing sets Kafka's address: the default address is a likely cause."""
-    is_given = any(word.startswith(("--config", _SERVERS)) for word in words)
-    if not isinstance(error, BrokerError) or is_given or is_configured(os.environ):
+def _address_hint(error: TarryError, words: list[str]) -> str:
+    """Return a hint for a broker error: the address that was asked, if the error does not name it.
+
+    It says so when nothing sets the address: the default is a likely cause then.
+    """
+    if not isinstance(error, BrokerError):
         return ""
-    missing = f", and no {_SERVERS}" if _has_option(words, _SERVERS) else ""
-    return f" (this is the default address, because there is no {DEFAULT_PATH} here{missing})"
+    said = []
+    config, servers = _given(words, _CONFIG), _given(words, _SERVERS)
+    if error.code in _SILENCE:
+        asked = servers or load(Path(config) if config else None, os.environ).kafka.bootstrap_servers
+        said += [] if asked in str(error) else [f"Kafka at {asked} does not answer"]
+    if not (config or servers or is_configured(os.environ)):
+        missing = f", and no {_SERVERS}" if _has_option(words, _SERVERS) else ""
+        said.append(f"this is the default address, because there is no {DEFAULT_PATH} here{missing}")
+    return f" ({'; '.join(said)})" if said else ""
+
+
+def _given(words: list[str], option: str) -> str | None:
+    """Return the value that the command line gives to an option."""
+    for word, following in zip(words, [*words[1:], ""], strict=True):
+        name, equals, value = word.partition("=")
+        if name == option:
+            return value if equals else following
+    return None
 
 
 def _has_option(words: list[str], option: str) -> bool:
@@ -101,6 +124,6 @@ def main(arguments: list[str] | None = None) -> None:
     except TarryError as error:
         if "--debug" in words:
             raise
-        typer.echo(f"tarry: {error}{_default_address_hint(error, words)}", err=True)
+        typer.echo(f"tarry: {error}{_address_hint(error, words)}", err=True)
         sys.exit(USAGE if isinstance(error, ConfigError | HeaderError) else FAILED)
     sys.exit(code if isinstance(code, int) else 0)

@@ -172,7 +172,7 @@ def _refusal(intake: str, answer: NoControlLog) -> UsageError | RetriableError:
         return UsageError(
             f"{intake} has no topic {topic}, so no target can be paused: `tarry topics` and `tarry serve` create it"
         )
-    return UsageError(answer.reason) if answer.is_denied else RetriableError(answer.reason)
+    return UsageError(answer.reason) if answer.is_denied else RetriableError(answer.reason, answer.code)
 
 
 def _checkpoint(text: str) -> Checkpoint | None:

@@ -59,11 +59,13 @@ class NoControlLog:
         reason: for people.
         is_missing: whether there is no such topic.
         is_denied: whether a right is missing.
+        code: librdkafka's name of the error; empty if there is none.
     """
 
     reason: str
     is_missing: bool = False
     is_denied: bool = False
+    code: str = ""
 
     @property
     def may_pass(self) -> bool:
@@ -111,7 +113,8 @@ class AskedControlLog:
         except KafkaException as exception:
             error = error_of(exception)
             reason = f"{self._log[0]}: {error.str()}"
-            return NoControlLog(reason, is_missing=error.code() in NO_TOPIC, is_denied=error.code() in DENIED)
+            is_missing, is_denied = error.code() in NO_TOPIC, error.code() in DENIED
+            return NoControlLog(reason, is_missing=is_missing, is_denied=is_denied, code=error.name())
         if self._reads and found.authorized_operations is not None and READ not in found.authorized_operations:
             return NoControlLog(f"{self._log[0]}: this user has no right to read it (READ)", is_denied=True)
         self._topic_id = text_of(found.topic_id)

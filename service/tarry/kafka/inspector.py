@@ -170,7 +170,6 @@ class Inspector:
         clock: Clock,
         on_progress: Callable[[int, int], None] = lambda _read, _more: None,
     ) -> None:
-        self._servers = cluster.bootstrap_servers
         self._group = group
         self._admin = cluster.clients.admin(cluster.admin())
         self._offsets = Offsets(self._admin, group, cluster)
@@ -285,7 +284,7 @@ class Inspector:
             UsageError: there is no such intake.
             BrokerError: no answer.
         """
-        return partitions_of_intake(self._admin, intake, ANSWER_WITHIN_S, f"ask {self._servers} for {intake}")
+        return partitions_of_intake(self._admin, intake, ANSWER_WITHIN_S, f"ask for {intake}")
 
     # -- waiting messages ---------------------------------------------------------------------------------------------
 
