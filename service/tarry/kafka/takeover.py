@@ -260,7 +260,9 @@ class TakeOver:
                 raise UsageError(self._foreign.get(place) or nothing_known(place))
             if refusal := another_origin(place, copies[place][1].origin, self._now[place[0]]):
                 raise UsageError(refusal)
-            self._on_event("checkpoint_from_copy", topic=place[0], partition=place[1], low=copies[place][0])
+            low, checkpoint = copies[place]
+            if checkpoint.writer:  # else it is the first checkpoint: there was no owner who could have committed one
+                self._on_event("checkpoint_from_copy", topic=place[0], partition=place[1], low=low)
         return copies
 
     def _copies(self, places: Sequence[Place], *, committed: bool) -> ByParts[dict[Place, tuple[int, Checkpoint]]]:
