@@ -120,13 +120,13 @@ def measure_level(messages: int) -> Figures:
 
     state.close_buckets(UNBOUNDED, START_MS)
     began_s = process_time()
-    [to_read] = state.draining.unread(UNBOUNDED)
-    drain = state.draining.accept
+    [to_read] = state.level_records.to_read(UNBOUNDED)
+    drain = state.level_records.accept
     for offset, headers in enumerate(log):
         drain([to_read], offset, b"key", VALUE, headers, START_MS)
-    state.draining.reach_end(to_read, START_MS)
+    state.level_records.reach_end(to_read, START_MS)
     drain_s = process_time() - began_s
-    if state.held != messages or state.draining.unread(UNBOUNDED):
+    if state.held != messages or state.level_records.to_read(UNBOUNDED):
         raise SystemExit(f"{messages:,} were filed, and {state.held:,} are held after the level was read")
     return {"file": file_s / messages * 1e6, "drain": drain_s / messages * 1e6}
 

@@ -377,7 +377,7 @@ def test_the_intake_is_never_trimmed_past_the_watermark_that_is_committed(stage:
     copied: list[object] = []
 
     def copy(states: object, _summed_up: object) -> None:
-        process.commit_rest(released=False)
+        process.commit_checkpoints(released=False)
         copied.append(states)
 
     def is_copied() -> bool:
@@ -431,7 +431,7 @@ def test_brokers_that_refuse_to_trim_are_counted_and_said(stage: Stage) -> None:
             offsets,
             {stage.intake: 0},
             lambda intakes: Origins(stage.admin).ask(dict.fromkeys(intakes, GEOMETRY)),
-            lambda _states, _summed_up: process.commit_rest(released=False),
+            lambda _states, _summed_up: process.commit_checkpoints(released=False),
             lambda: True,
             10_000,
             Context(clock, process.events, tally),

@@ -94,7 +94,7 @@ def test_the_next_owner_knows_what_is_done_above_the_watermark(stage: Stage, pla
 def test_an_owner_that_has_released_is_not_fenced_and_goes_on_elsewhere(stage: Stage, place: Place) -> None:
     stage.make_intake()
     first = serve_and_fire(stage, b"a")
-    first.commit_rest(released=True)
+    first.commit_checkpoints(released=True)
     first.die()
     second = stage.process("second")
     assert second.take_over()[place].low == 1
@@ -225,11 +225,11 @@ def test_where_the_metadata_is_no_checkpoint_the_journals_copy_serves(
 def test_where_the_groups_offsets_are_lost_the_journals_last_copy_serves(stage: Stage, place: Place) -> None:
     stage.make_intake()
     first = serve_and_fire(stage, b"a")
-    first.commit_rest(released=False)
+    first.commit_checkpoints(released=False)
     stage.send(b"b")
     first.serve(first.take_over())
     assert first.fire() == 1
-    first.commit_rest(released=True)
+    first.commit_checkpoints(released=True)
     first.die()
     forget_the_groups_offsets(stage)
     second = stage.process("second")
@@ -257,7 +257,7 @@ def test_messages_done_after_the_last_copy_are_not_delivered_again(stage: Stage,
 def test_a_dead_owner_is_fenced_also_where_only_the_copy_names_it(stage: Stage, place: Place) -> None:
     stage.make_intake()
     first = serve_and_fire(stage, b"a")
-    first.commit_rest(released=False)
+    first.commit_checkpoints(released=False)
     stage.send(b"b")
     # It dies before it has sent offsets: nothing keeps the group's offsets from being overwritten.
     before = stage.end(stage.intake + JOURNAL)
@@ -282,7 +282,7 @@ def test_a_recreated_intake_is_refused_even_if_it_has_grown_beyond_the_old_one(s
     stage.make_intake()
     first = serve_and_fire(stage, b"a", b"b")
     first.take_over()
-    first.commit_rest(released=True)
+    first.commit_checkpoints(released=True)
     first.die()
     stage.admin.delete_topics([stage.intake])[stage.intake].result(20)
     wait_until(lambda: stage.count(stage.intake) == 0, "the intake is gone")
@@ -313,7 +313,7 @@ def test_a_mirrored_group_offset_does_not_count_as_a_checkpoint_of_this_cluster(
 def test_a_mirror_that_overwrites_the_groups_offset_later_does_no_harm(stage: Stage, place: Place) -> None:
     stage.make_intake()
     first = serve_and_fire(stage, b"a")
-    first.commit_rest(released=True)
+    first.commit_checkpoints(released=True)
     first.die()
     mirrored = Checkpoint(("x",), True, GEOMETRY, origin=Origin("another-cluster", "an-intake", "a-journal"))
     overwrite(stage, place, 9, mirrored.encode())
@@ -325,7 +325,7 @@ def test_a_mirror_that_overwrites_the_groups_offset_later_does_no_harm(stage: St
 def test_a_checkpoint_of_a_version_without_ids_is_accepted_and_gets_ids(stage: Stage, place: Place) -> None:
     stage.make_intake()
     first = serve_and_fire(stage, b"a")
-    first.commit_rest(released=True)
+    first.commit_checkpoints(released=True)
     first.die()
     low, text = metadata_of(stage, place)
     before = "|".join(text.split("|")[:10])

@@ -42,7 +42,7 @@ def test_the_journal_of_an_hour_is_read_while_the_group_is_served(stage: Stage, 
     stage.send(b"parked", delay_ms=3_600_000)
     process = stage.process("first")
     process.serve(process.take_over())
-    process.commit_rest(released=False)
+    process.commit_checkpoints(released=False)
     process.die()
     # Nearly in order, as transactions beside each other leave them.
     write(stage, stage.intake, itertools.repeat(b"", records), a_batch=10_000)

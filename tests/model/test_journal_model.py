@@ -82,8 +82,8 @@ class Journal(RuleBasedStateMachine):
         self.records[self.journal_end] = encode_done({INTAKE: offsets, BUCKET: also})
         self.committed = (low, self.pointer.at(low))
         self.journal_end += 2
-        self.ledger.trim()
-        self.pointer.trim(low)
+        self.ledger.make_final()
+        self.pointer.drop_below(low)
         self.held.difference_update(offsets)
         self.done.update(offsets)
 

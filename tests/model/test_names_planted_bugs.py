@@ -46,7 +46,13 @@ def superseded_only_from(*callers: str) -> Plant:
 
 
 def a_drained_copy_is_not_dropped(patch: pytest.MonkeyPatch) -> None:
-    everywhere = ("DrainedRecords._place", "HotWindow._place", "Names.drops", "Placing.take_to_file", "_Queue.take")
+    everywhere = (
+        "LevelRecords._place",
+        "HotWindow._place",
+        "Names.drop_first_if_superseded",
+        "Placing.take_to_file",
+        "_Queue.take",
+    )
     superseded_only_from(*everywhere)(patch)
 
 
@@ -65,7 +71,7 @@ def a_side_transaction_is_forgotten_after_a_shard(patch: pytest.MonkeyPatch) -> 
 
 
 def a_side_transaction_removes_nothing(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Names, "journal_aside", lambda _self, _records, _batch=None: [])
+    patch.setattr(Names, "journal_of_side", lambda _self, _records, _batch=None: [])
 
 
 def a_delivery_removes_nothing(patch: pytest.MonkeyPatch) -> None:
@@ -106,13 +112,13 @@ def the_pointer_moves_past_a_shard(patch: pytest.MonkeyPatch) -> None:
 
 
 def the_pointer_moves_past_an_open_attempt(patch: pytest.MonkeyPatch) -> None:
-    real = Names.begin_aside
+    real = Names.begin_side
 
-    def begin_aside(self: Names, records: Iterable[HeldMessage | DeadMessage]) -> None:
+    def begin_side(self: Names, records: Iterable[HeldMessage | DeadMessage]) -> None:
         real(self, records)
         self._in_flight = dict.fromkeys(self._in_flight, 1 << 62)
 
-    patch.setattr(Names, "begin_aside", begin_aside)
+    patch.setattr(Names, "begin_side", begin_side)
 
 
 def a_shard_lacks_its_last_name(patch: pytest.MonkeyPatch) -> None:
@@ -173,7 +179,7 @@ PLANTED: list[Plant] = [
     superseded_only_from("_Queue.take", "Parked.take_to_file"),
     superseded_only_from("Ready._admitted_letters", "Letters.take"),
     superseded_only_from("Ready._admitted_resolutions", "HotWindow._answer"),
-    superseded_only_from("Names.drops"),
+    superseded_only_from("Names.drop_first_if_superseded"),
     a_replay_decides_again,
     a_side_transaction_removes_nothing,
     a_delivery_removes_nothing,
@@ -213,7 +219,7 @@ def a_delivery_does_not_say_that_a_schedule_continues(patch: pytest.MonkeyPatch)
 
 
 def a_side_transaction_does_not_say_that_a_schedule_continues(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(names, "continues_aside", lambda _name, _entry: b"")
+    patch.setattr(names, "continues_in_side", lambda _name, _entry: b"")
 
 
 def a_shard_brings_back_what_a_side_transaction_has_delivered(patch: pytest.MonkeyPatch) -> None:

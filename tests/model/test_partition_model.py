@@ -236,7 +236,7 @@ class Partition(RuleBasedStateMachine):
 
     @rule(limit=st.integers(1, 4) | st.just(50), give_up=st.integers(0, 7), settled=st.booleans())
     def fire_and_abort(self, limit: int, give_up: int, settled: bool) -> None:
-        due_below_ms = decode_checkpoint(self.state.rest().metadata).due_below_ms
+        due_below_ms = decode_checkpoint(self.state.settle_checkpoint().metadata).due_below_ms
         low, held_bytes = self.state.low, self.state.held_bytes
         if batch := self.take(limit, give_up):
             if settled:
@@ -245,7 +245,7 @@ class Partition(RuleBasedStateMachine):
             self.state.put_back(batch)
             assert self.state.low == low
             assert self.state.held_bytes == held_bytes
-            assert decode_checkpoint(self.state.rest().metadata).due_below_ms == due_below_ms
+            assert decode_checkpoint(self.state.settle_checkpoint().metadata).due_below_ms == due_below_ms
 
     @rule(limit=st.integers(1, 4) | st.just(50))
     def fire_and_crash_before_the_commit(self, limit: int) -> None:
@@ -279,7 +279,7 @@ class Partition(RuleBasedStateMachine):
 
     def judge(self, batch: Batch, sent_ms: int, step: int) -> None:
         """The oracle: what is committed now leaves once, was not sent early, and in order."""
-        assert not (self.state.replaying and batch.due)
+        assert not (self.state.is_gated and batch.due)
         retired = {message.sequence for message in batch.retired}
         for dead in batch.dead:
             self.leave_once(dead.sequence)
@@ -444,8 +444,8 @@ class Partition(RuleBasedStateMachine):
 
     @rule(trims=st.booleans(), sums_up=st.booleans())
     def copy_the_checkpoint(self, trims: bool, sums_up: bool) -> None:
-        self.store.commit(self.state.rest(sums_up=sums_up and self.attempt is None))
-        self.state.confirm_rest()
+        self.store.commit(self.state.settle_checkpoint(sums_up=sums_up and self.attempt is None))
+        self.state.confirm_checkpoint()
         if trims:
             self.store.trim(self.state.reads_from)
 
@@ -453,7 +453,7 @@ class Partition(RuleBasedStateMachine):
     def release_to_the_next_owner(self) -> None:
         if self.attempt is not None:
             self.end_the_try("abort")
-        self.store.commit(self.state.rest(released=True))
+        self.store.commit(self.state.settle_checkpoint(released=True))
         assert self.store.offset is not None
         assert decode_checkpoint(self.store.offset[1]).released
         self.take_over()
@@ -517,7 +517,7 @@ class Partition(RuleBasedStateMachine):
     @invariant()
     def the_gate_is_closed_until_the_replay_is_through(self) -> None:
         if self.state.position < self.replay_end:
-            assert self.state.replaying
+            assert self.state.is_gated
             read = (sent for offset, sent in self.log.items() if offset < self.state.position)
             is_dead = any(sent.due_ms is None and not sent.left for sent in read)
             assert self.state.next_due_ms() == (0 if is_dead else None)

@@ -31,7 +31,7 @@ class Store:
     def commit(self, settled: Settlement) -> None:
         """Commit a transaction with an offset of the intake."""
         self.offset = (settled.low, settled.metadata)
-        for record in settled.summary:
+        for record in settled.before:
             self.journal.append((self.journal_end, record))
             self.journal_end += 1
         self.commit_without_offset(settled.journal)

@@ -75,7 +75,7 @@ class LevelBench:
 
     def rest(self, *, sums_up: bool = False, trims: bool = True) -> None:
         self.progress.note_journal_end(self.store.journal_end)
-        self.store.commit(self.progress.rest(released=False, sums_up=sums_up))
+        self.store.commit(self.progress.settle_checkpoint(released=False, sums_up=sums_up))
         self.progress.confirm()
         if trims:
             self.store.trim(self.progress.reads_from)
@@ -84,7 +84,7 @@ class LevelBench:
         """Read all that is to be read; return what is placed: level and offset."""
         placed: list[tuple[int, int]] = []
         for level in self.levels:
-            reading = [one for one in self.wheel.unread(LOTS, 1) if one.level == level]
+            reading = [one for one in self.wheel.to_read(LOTS, 1) if one.level == level]
             for offset in sorted({at for one in reading for run in one.runs for at in range(*run)}):
                 if offset not in self.levels[level].records:
                     continue
@@ -108,7 +108,7 @@ class LevelBench:
             done.setdefault(self.wheel.source_of(level, self.due[level, offset]), []).append(offset)
         self.store.commit(self.progress.settle(done))
         self.progress.confirm()
-        self.progress.trim()
+        self.progress.make_final()
 
     def close(self, now_ms: int) -> None:
         self.wheel.close(LOTS, now_ms)

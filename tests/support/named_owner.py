@@ -250,7 +250,7 @@ class NamedOwner(Owner):
     def read(self) -> bool:
         state, choose = self.state, self.choose
         may_pass_over = state.pass_over(is_behind=not self.calm and choose.random() < 0.2, now_ms=self.now_ms)
-        is_full = state.held_bytes > self.budget_bytes and not state.replaying and not may_pass_over
+        is_full = state.held_bytes > self.budget_bytes and not state.is_gated and not may_pass_over
         if self.cursor >= self.intake_end or is_full:
             return False
         for offset in range(self.cursor, min(self.cursor + choose.choice((1, 3, 20)), self.intake_end)):
@@ -277,15 +277,15 @@ class NamedOwner(Owner):
 
     def read_record(self, plan: Plan, offset: int, record: Filed) -> None:
         whole = [one.range for one in plan.present if isinstance(one.range, ClosedRange) and not one.range.passes]
-        self.state.draining.accept(plan.present, offset, record.key, record.value, record.headers, self.now_ms)
+        self.state.level_records.accept(plan.present, offset, record.key, record.value, record.headers, self.now_ms)
         self.turned_to_passes += sum(one.passes is not None for one in whole)
 
     def commit_checkpoint(self) -> bool:
         is_open = self.attempt is not None or self.letters is not None
-        settled = self.state.rest(sums_up=self.choose.random() < 0.5 and not is_open)
+        settled = self.state.settle_checkpoint(sums_up=self.choose.random() < 0.5 and not is_open)
         if not self.transact(partial(self.commit, settled, Batch()), self.store.abort):
             return False
-        self.state.confirm_rest()
+        self.state.confirm_checkpoint()
         self.is_uncommitted = False
         return True
 
@@ -296,7 +296,7 @@ class NamedOwner(Owner):
         limit_bytes = choose.choice((600, 1 << 62, 1 << 62))
         batch = state.take(choose.choice((1, 2, 7, 50)), self.now_ms, self.apart, limit_bytes)
         self.give_up(batch)
-        state.set_aside(batch, every=choose.random() < 0.5)
+        state.split_off_letters(batch, every=choose.random() < 0.5)
         if not len(batch):
             return True
         state.follow(batch, self.now_ms)
@@ -337,7 +337,7 @@ class NamedOwner(Owner):
             batch = state.take_parked(topic, limit, self.now_ms)
             self.give_up(batch)
         if len(batch):
-            letters = state.set_aside(batch, every=True) if choose.random() < 0.2 else []
+            letters = state.split_off_letters(batch, every=True) if choose.random() < 0.2 else []
             # One that was to be purged is none of that after a crash, and may be delivered late.
             self.oracle.left_behind |= {letter.sequence for letter in letters if letter.code == ErrorCode.PURGED}
             state.follow(batch, self.now_ms)

@@ -233,7 +233,7 @@ class Owner:
 
     def read(self) -> bool:
         state = self.state
-        is_full = state.held_bytes > BUDGET_BYTES and not state.replaying
+        is_full = state.held_bytes > BUDGET_BYTES and not state.is_gated
         if self.cursor >= self.intake_end or is_full or state.placing.to_file > MOST_TO_FILE:
             return False
         for offset in range(self.cursor, min(self.cursor + READ_MOST, self.intake_end)):
@@ -259,16 +259,16 @@ class Owner:
 
     def commit_checkpoint(self) -> bool:
         """Commit the checkpoint with a copy in the journal; return whether it was committed."""
-        settled = self.state.rest(sums_up=self.choose.random() < 0.5)
+        settled = self.state.settle_checkpoint(sums_up=self.choose.random() < 0.5)
         if not self.transact(partial(self.commit, settled, Batch()), self.store.abort):
             return False
-        self.state.confirm_rest()
+        self.state.confirm_checkpoint()
         self.is_uncommitted = False
         return True
 
     def read_levels(self) -> bool:
         """Read level 1 at once, and higher levels a little at a time, but not while many messages wait to be filed."""
-        for to_read in self.state.draining.unread(self.room_bytes()):
+        for to_read in self.state.level_records.to_read(self.room_bytes()):
             self.open.setdefault(to_read.level, Plan()).add(to_read)
         progress = False
         self.full_bytes = BUDGET_BYTES // 2
@@ -282,7 +282,7 @@ class Owner:
                 if (record := log.records.get(offset)) is not None:
                     self.read_record(plan, offset, record)
             for ended in plan.ended():
-                self.state.draining.reach_end(ended, self.now_ms)
+                self.state.level_records.reach_end(ended, self.now_ms)
             progress = True
             if plan.is_over:
                 del self.open[level]
@@ -295,7 +295,7 @@ class Owner:
         closed = next((one for one in ranges if one.covers(due_ms_of(record.headers))), None)
         placing = state.placing
         held_bytes, to_file, was_whole = state.held_bytes, placing.to_file + placing.again, closed and not closed.passes
-        state.draining.accept(plan.present, offset, record.key, record.value, record.headers, self.now_ms)
+        state.level_records.accept(plan.present, offset, record.key, record.value, record.headers, self.now_ms)
         is_held = record.value and state.held_bytes > held_bytes and placing.to_file + placing.again == to_file
         is_whole = closed and not closed.passes
         if not (is_held and is_whole):
@@ -387,7 +387,7 @@ class Owner:
         """Do the maintenance: note ends of the journal, copy the checkpoint, trim the journal."""
         self.state.note_journal_end(self.journal_end_before)
         self.journal_end_before = self.store.journal_end
-        if not self.state.overflow.is_unnoted and self.choose.random() > 0.02:
+        if not self.state.overflow.is_low_uncommitted and self.choose.random() > 0.02:
             return False
         if self.commit_checkpoint() and self.choose.random() < 0.5:
             self.store.trim(self.state.reads_from)
@@ -399,7 +399,7 @@ class Owner:
         A turn that begins just below the budget may exceed it by the messages that it reads.
         """
         held = self.state.held_bytes
-        if self.state.replaying:
+        if self.state.is_gated:
             self.replayed_bytes = held
         assert held <= max(self.replayed_bytes, BUDGET_BYTES) + TURN_BYTES, "too much is held"
 

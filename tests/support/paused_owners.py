@@ -145,7 +145,7 @@ class Process:
             cast("Reader", self),
             lambda _intake: cast("AskedControlLog", Asked(world)),
             self.ask_others,
-            self.commit_rest,
+            self.commit_checkpoints,
             Context(world.clock, self.note),
         )
 
@@ -163,11 +163,11 @@ class Process:
     def note(self, event: str, **_fields: object) -> None:
         self.world.seen[event] += 1
 
-    def commit_rest(self, states: Sequence[PartitionState]) -> None:
-        texts = {state.place: state.rest().metadata for state in states}
+    def commit_checkpoints(self, states: Sequence[PartitionState]) -> None:
+        texts = {state.place: state.settle_checkpoint().metadata for state in states}
         self.world.commit(self, texts, copied=True)
         for state in states:
-            state.confirm_rest()
+            state.confirm_checkpoint()
 
     # -- a turn --------------------------------------------------------------------------------------------------------
 
@@ -252,7 +252,7 @@ class Process:
         if self.attempt is not None and self.attempt[0] is state:
             self.attempt = None
         if self.world.owners.get(place) is self:
-            self.world.checkpoints[place] = decode_checkpoint(state.alone(released=True)[1])
+            self.world.checkpoints[place] = decode_checkpoint(state.plain_checkpoint(released=True)[1])
             del self.world.owners[place]
 
     def drop(self) -> None:

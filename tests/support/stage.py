@@ -288,8 +288,8 @@ class Process:
         ready = [state for state in self.states.values() if state.collect(clock.now_ms())]
         return self._firing(clock, at_most).fire(ready)
 
-    def commit_rest(self, *, released: bool) -> None:
-        self._firing(SystemClock(), 1).commit_rest(list(self.states.values()), released=released)
+    def commit_checkpoints(self, *, released: bool) -> None:
+        self._firing(SystemClock(), 1).commit_checkpoints(list(self.states.values()), released=released)
 
     def _firing(self, clock: Clock, at_most: int) -> Firing:
         cluster = self.stage.cluster
@@ -315,7 +315,7 @@ class Process:
         wait_until(
             lambda: all(self.stage.end(topic) > end for topic, end in ends.items()), "the records are in the logs"
         )
-        offsets = {place: (state.low + 1, state.rest().metadata) for place, state in self.states.items()}
+        offsets = {place: (state.low + 1, state.settle_checkpoint().metadata) for place, state in self.states.items()}
         self.transactor.send_offsets(offsets, self.membership.metadata())
 
     def die(self) -> None:

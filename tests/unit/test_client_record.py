@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tarry.client import DelayedMessage, DelayedProducer
 from tarry.client.record import to_name_cancel, to_record
-from tarry.core.expiry import NEVER_MS
+from tarry.core.expiry import NO_EXPIRY_MS
 from tarry.core.request.intake_policy import IntakePolicy
 from tarry.core.request.naming import Condition, Naming, hash_of
 from tarry.core.request.reader import RequestReader
@@ -220,7 +220,7 @@ def test_the_service_reads_what_the_client_wrote_and_finds_the_same_due_time(
     )
     reader = RequestReader(IntakePolicy("tarry.delayed", tick_ms=tick_ms))
     decision = reader.read(0, 0, _NOW_MS, record.headers, 0)
-    expires_ms = NEVER_MS if expires_at is None else -((_SOON - expires_at) // timedelta(milliseconds=1)) + _NOW_MS
+    expires_ms = NO_EXPIRY_MS if expires_at is None else -((_SOON - expires_at) // timedelta(milliseconds=1)) + _NOW_MS
     due_ms = record.due_ms(_NOW_MS, tick_ms)
     assert decision == Request(due_ms, "orders", -1, str(id_).encode(), True, expires_ms=expires_ms)
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tarry.core.expiry import NEVER_MS
+from tarry.core.expiry import NO_EXPIRY_MS
 from tarry.core.murmur2 import partition_of
 from tarry.core.request.intake_policy import IntakePolicy
 from tarry.core.request.naming import Naming, hash_of
@@ -463,7 +463,7 @@ def test_an_expiry_is_a_time_in_the_formats_of_a_due_time() -> None:
     for value in (b"%d" % (_NOW_MS + 9_000), b"2026-01-01T00:00:09Z", b"2026-01-01T01:00:09+01:00"):
         request = _accepted([_TARGET, _DELAY, ("tarry-id", _ID), ("tarry-expires-at", value)])
         assert request == Request(_NOW_MS + 5_000, "orders", -1, _ID, False, expires_ms=_NOW_MS + 9_000)
-    assert _accepted([_TARGET, _DELAY]).expires_ms == NEVER_MS
+    assert _accepted([_TARGET, _DELAY]).expires_ms == NO_EXPIRY_MS
 
 
 @pytest.mark.parametrize(

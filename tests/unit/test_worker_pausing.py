@@ -26,7 +26,12 @@ class Scene:
         self.asked: list[SimpleNamespace] = []
         self.states: dict[Place, Any] = {}
         self.pausing = Pausing(
-            ["in"], cast("Reader", self), self.ask, lambda _topics: {}, self.commit_rest, Context(self.clock, self.note)
+            ["in"],
+            cast("Reader", self),
+            self.ask,
+            lambda _topics: {},
+            self.commit_checkpoints,
+            Context(self.clock, self.note),
         )
 
     def open(self, starts: Mapping[Place, int]) -> None:
@@ -39,7 +44,7 @@ class Scene:
         self.asked.append(SimpleNamespace(answer=lambda: None))
         return cast("AskedControlLog", self.asked[-1])
 
-    def commit_rest(self, _states: Sequence[Any]) -> None: ...
+    def commit_checkpoints(self, _states: Sequence[Any]) -> None: ...
 
     def note(self, _event: str, **_fields: object) -> None: ...
 

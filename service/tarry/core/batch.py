@@ -97,7 +97,7 @@ class Batch:
     dead: list[DeadMessage] = field(default_factory=list)
     retired: list[HeldMessage] = field(default_factory=list)
     """The messages that were due and became dead letters when they fired; their letters are in `dead`."""
-    followed: list[Resolution] = field(default_factory=list)
+    unfollowed: list[Resolution] = field(default_factory=list)
     """Those of duplicates that became dead letters, as they cannot be followed; their messages are in `retired`."""
     resolutions: list[Resolution] = field(default_factory=list)
     decisions: list[Decision] = field(default_factory=list)
@@ -155,10 +155,10 @@ class Batch:
         self.give_up(messages)
         before = {one.sequence for one in self.occurrences if one.sequence in messages}
         if before:
-            self.followed = [one for one in self.resolutions if one.message.sequence in before]
+            self.unfollowed = [one for one in self.resolutions if one.message.sequence in before]
             self.resolutions = [one for one in self.resolutions if one.message.sequence not in before]
-            self.retired += [one.message for one in self.followed]
-            self.dead += [DeadMessage.of(one.message, *messages[one.message.sequence]) for one in self.followed]
+            self.retired += [one.message for one in self.unfollowed]
+            self.dead += [DeadMessage.of(one.message, *messages[one.message.sequence]) for one in self.unfollowed]
 
     def expire(self, now_ms: int) -> None:
         """Turn messages that have expired into dead letters of this batch. Call this before `settle`.
@@ -170,7 +170,7 @@ class Batch:
         if late:
             self.give_up(late)
 
-    def set_aside(self, is_apart: Callable[[DeadMessage], bool]) -> tuple[list[DeadMessage], list[HeldMessage]]:
+    def split_off(self, is_apart: Callable[[DeadMessage], bool]) -> tuple[list[DeadMessage], list[HeldMessage]]:
         """Remove dead letters that another transaction will write. Call this before `settle`.
 
         Args:
@@ -192,11 +192,11 @@ class Batch:
         """Make messages that became dead letters in this batch due again, in order: the transaction aborted."""
         retired = {message.location for message in self.retired}
         self.dead = [dead for dead in self.dead if dead.location not in retired]
-        before = {resolution.message.location for resolution in self.followed}
+        before = {resolution.message.location for resolution in self.unfollowed}
         due = [message for message in self.retired if message.location not in before]
         self.due = sorted([*self.due, *due], key=BY_DUE)
-        self.resolutions[:0] = [one for one in self.followed if one.message.location in retired]
-        self.retired, self.followed = [], []
+        self.resolutions[:0] = [one for one in self.unfollowed if one.message.location in retired]
+        self.retired, self.unfollowed = [], []
         self.followers = []
 
     def offsets(self) -> dict[Source, list[int]]:
@@ -278,14 +278,14 @@ class Settlement:
         low: the low watermark, which is the offset to commit.
         metadata: the checkpoint's text, which is the metadata of that offset.
         journal: the record to write to the journal.
-        summary: records to write to the journal before that one: the offsets done above the watermarks, written again,
-            and the index of the levels' logs.
+        before: records to write to the journal before that one: about names; without a batch also a summary, which is
+            the offsets done above the watermarks, written again, and the index of the levels' logs.
     """
 
     low: int
     metadata: str
     journal: bytes
-    summary: tuple[bytes, ...] = ()
+    before: tuple[bytes, ...] = ()
 
 
 def fitting(sizes: Sequence[int], limit_bytes: int) -> int:

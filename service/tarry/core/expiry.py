@@ -10,7 +10,7 @@ has. So an expiry changes no due time and no order: where the delivery would be,
 from tarry.headers import ErrorCode
 from tarry.units import format_instant
 
-NEVER_MS = (1 << 62) - 1
+NO_EXPIRY_MS = (1 << 62) - 1
 """The expiry of a message that has none: so one comparison judges each message."""
 
 

@@ -55,7 +55,7 @@ class Event(Enum):
     RESTARTED = auto()
     """The outcome of its last transaction is unknown: it must be taken over again."""
     LEADERLESS = auto()
-    CONDEMNED = auto()
+    FAULTY = auto()
     DUE = auto()
     """It is time to try it again."""
     KEPT = auto()
@@ -64,7 +64,7 @@ class Event(Enum):
     """Revoked or lost."""
 
 
-_SET_ASIDE: Final = {Event.LEADERLESS: Phase.AWAY, Event.CONDEMNED: Phase.QUARANTINED, Event.GIVEN_UP: None}
+_SET_ASIDE: Final = {Event.LEADERLESS: Phase.AWAY, Event.FAULTY: Phase.QUARANTINED, Event.GIVEN_UP: None}
 """The events that may happen in every phase in which the partition is assigned to this process."""
 
 PARTITION: Final[Mapping[Phase | None, Mapping[Event, Phase | None]]] = MappingProxyType(

@@ -10,7 +10,7 @@ from marshal import loads as unpack
 from operator import attrgetter
 from typing import NamedTuple
 
-from tarry.core.expiry import NEVER_MS
+from tarry.core.expiry import NO_EXPIRY_MS
 from tarry.core.progress.source import INTAKE, Source
 from tarry.headers import TAKEN_OFF
 from tarry.timer import TimerTaskEntry
@@ -19,6 +19,9 @@ Headers = list[tuple[str, bytes | None]]
 
 OrderKey = tuple[int, int]
 """Due time and offset in the intake: messages fire in this order."""
+
+NEVER_MS = 1 << 62
+"""A time that is later than all due times."""
 
 BY_DUE = attrgetter("due_ms", "sequence")
 """Sort key for messages: the order in which they fire."""
@@ -31,6 +34,11 @@ STUB_KEY_BYTES = 1_024
 
 STUB_DETAIL = 1_000
 """The number of characters of the error detail that a stub carries; the rest is cut off."""
+
+
+def order_key(message: "HeldMessage") -> OrderKey:
+    """Return the key of a message in the order of delivery."""
+    return message.due_ms, message.sequence
 
 
 class HeldMessage(TimerTaskEntry):
@@ -68,7 +76,7 @@ class HeldMessage(TimerTaskEntry):
     name: bytes | None
     """The hash of its key and name; None for a message without a name."""
     expires_ms: int
-    """It is delivered at this time at the latest; `NEVER_MS` for a message without an expiry."""
+    """It is delivered at this time at the latest; `NO_EXPIRY_MS` for a message without an expiry."""
 
     def __init__(  # does not call the parent's, for speed: this runs once per message, and the wheel sets the links
         self,
@@ -81,7 +89,7 @@ class HeldMessage(TimerTaskEntry):
         target: str,
         target_partition: int,
         message_id: bytes,
-        expires_ms: int = NEVER_MS,
+        expires_ms: int = NO_EXPIRY_MS,
     ) -> None:
         self.due_ms = due_ms
         self.sequence = offset

@@ -2,8 +2,8 @@
 
 Pure: records and `now_ms` go in, batches to deliver and checkpoints to commit come out. The worker's loop drives it:
 
-    accept    take in a record of the intake (`arrivals`) or of a closed bucket (`draining`): hold it in the wheel, let
-              it wait to be filed (`placing`), make it a dead letter, or skip it because it is done
+    accept    take in a record of the intake (`arrivals`) or of the log of a level (`level_records`): hold it in the
+              wheel, let it wait to be filed (`placing`), make it a dead letter, or skip it because it is done
     collect   let time move: messages that are due become ready, in the order of (due time, offset)
     take      take a batch of ready messages for the next transaction
     settle    return what that transaction must commit with the batch: low watermark, checkpoint, journal record
@@ -15,12 +15,13 @@ have transactions of their own at the same time. If the fate of a transaction is
 state and takes the partition over again.
 
 **Gate**: after a take-over nothing fires until the replay has reached the end that the intake had when the take-over
-began. Then overdue messages fire in due order, as if there had been no crash.
+began, and until it is known which targets are paused. Then overdue messages fire in due order, as if there had been no
+crash.
 
 Each part has its own module. References between parts go in one direction only, also because full garbage collections
 are switched off, so a reference cycle would not be freed. A message goes
 
-    arrivals, draining -> placing -> hot window -> ready -> a batch, or parked
+    arrivals, level_records -> placing -> hot window -> ready -> a batch, or parked
 
 and `progress` tracks how far the intake, the overflow wheel and the parked log are done.
 """
@@ -31,7 +32,7 @@ from operator import attrgetter
 from typing import cast
 
 from tarry.core.batch import UNBOUNDED, Batch, Filing, Settlement
-from tarry.core.message import DeadMessage, FiledMessage, HeldCancel, HeldMessage
+from tarry.core.message import NEVER_MS, DeadMessage, FiledMessage, HeldCancel, HeldMessage
 from tarry.core.partition_progress import Progress
 from tarry.core.progress.checkpoint import Obeyed
 from tarry.core.progress.index import index_records
@@ -44,14 +45,14 @@ from tarry.core.request.reader import RequestReader
 from tarry.core.wheel.overflow import OverflowWheel
 from tarry.core.window.arrivals import Arrivals
 from tarry.core.window.deferred import Deferred
-from tarry.core.window.drained_records import DrainedRecords
 from tarry.core.window.hot_window import HotWindow
 from tarry.core.window.letters import LARGE_BYTES, Bundle, Letters
+from tarry.core.window.level_records import LevelRecords
 from tarry.core.window.memory import Memory
 from tarry.core.window.names import Names
 from tarry.core.window.parked import Parked
 from tarry.core.window.parked_log import ParkedLog
-from tarry.core.window.passed_over import NEVER_MS, PassedOver
+from tarry.core.window.passed_over import PassedOver
 from tarry.core.window.placing import Placing
 from tarry.core.window.ready import Ready
 from tarry.headers import derived_id
@@ -83,7 +84,7 @@ class PartitionState:
 
     Attributes:
         arrivals: takes in records of the intake.
-        draining: takes in records of closed buckets.
+        level_records: takes in records of the levels' logs.
         placing: holds the messages that wait to be filed.
         passed_over: knows the messages that are read again later, to be filed then.
         overflow: tracks where the records of each bucket of the overflow wheel are, and how far they are done.
@@ -138,7 +139,7 @@ class PartitionState:
         self.arrivals = Arrivals(
             self.place, reader, intake_log, hot, placing, passed_over, ready, memory, names, deferred
         )
-        self.draining = DrainedRecords(self.place, overflow, hot, placing, ready, memory, names)
+        self.level_records = LevelRecords(self.place, overflow, hot, placing, ready, memory, names)
         parked_log = ParkedLog(
             recovered.parked,
             recovered.buckets.spans.get(PARKED, (0, 0)),
@@ -151,7 +152,7 @@ class PartitionState:
         self._no_schedules: tuple[str, str] | None = None
         """Why no schedule goes on: an error code, and a line for people."""
         self._most_occurrences = UNBOUNDED
-        self._condemned: dict[int, tuple[str, str]] = {}
+        self._unfollowed: dict[int, tuple[str, str]] = {}
         """The same for single occurrences, by offset in the intake."""
         geometry = recovered.checkpoint.geometry
         self._far_ms = geometry.width_of(2) if geometry.levels > 1 and not keeps_order else None
@@ -180,12 +181,12 @@ class PartitionState:
         return self._intake_log.low
 
     @property
-    def replaying(self) -> bool:
+    def is_gated(self) -> bool:
         """Whether the gate is closed: the replay of the intake or of level 1 has not ended, or pauses are not known."""
-        return self.is_reading_up or not self.knows_pauses
+        return self.is_replaying or not self.knows_pauses
 
     @property
-    def is_reading_up(self) -> bool:
+    def is_replaying(self) -> bool:
         """Whether the replay of the intake or of level 1 has not ended: only more reading ends it."""
         return self._intake_log.is_replaying or self.overflow.is_recovering
 
@@ -249,7 +250,7 @@ class PartitionState:
         """When `collect` has something to do next: 0 for now; None if it has nothing until more records are read."""
         if self._is_ready:
             return 0
-        return None if self.replaying else self._hot.next_due_ms()
+        return None if self.is_gated else self._hot.next_due_ms()
 
     @property
     def _is_ready(self) -> bool:
@@ -279,21 +280,21 @@ class PartitionState:
         if len(self.arrivals.deferred):
             self.arrivals.resume(now_ms)
         self._hot.decide(now_ms)
-        if not self.replaying:
+        if not self.is_gated:
             self._hot.collect(now_ms)
         return self._is_ready
 
-    def take(self, limit: int, now_ms: int, away: Container[str] = (), limit_bytes: int = UNBOUNDED) -> Batch:
+    def take(self, limit: int, now_ms: int, apart: Container[str] = (), limit_bytes: int = UNBOUNDED) -> Batch:
         """Take a batch of ready messages, in order.
 
         Args:
             limit: the most messages to take.
             now_ms: wall time; a message that is no longer due because the clock stepped back is not taken.
-            away: targets whose messages are parked instead; so are those of targets that have parked messages.
+            apart: targets whose messages are parked instead; so are those of targets that have parked messages.
             limit_bytes: the most bytes to take; the first message is taken even if it is larger.
         """
         # A state that stood by may have messages that were due before.
-        return self._ready.take(limit, limit_bytes, now_ms if self.knows_pauses else -1, away, self.parked)
+        return self._ready.take(limit, limit_bytes, now_ms if self.knows_pauses else -1, apart, self.parked)
 
     def end_schedules(self, code: str, detail: str) -> None:
         """Let each occurrence of a schedule become a dead letter instead of a delivery: none can be followed.
@@ -314,20 +315,20 @@ class PartitionState:
         If there are several, the next batches have one each.
         """
         if len(batch.followers) == 1:
-            self._condemned[batch.followers[0][0].sequence] = code, detail
+            self._unfollowed[batch.followers[0][0].sequence] = code, detail
         self._ready.most_occurrences = self.parked.most_occurrences = 1
 
-    def _acquit(self, offset: int) -> None:
+    def _forget_unfollowed(self, offset: int) -> None:
         """Forget why an occurrence cannot be followed: it is done. Then batches may have several again."""
-        if self._condemned.pop(offset, None) is not None and not self._condemned:
+        if self._unfollowed.pop(offset, None) is not None and not self._unfollowed:
             self.limit_occurrences(self._most_occurrences)
 
-    def condemn(self, batch: Batch) -> None:
+    def end_unfollowed(self, batch: Batch) -> None:
         """Turn occurrences that cannot be followed into dead letters of a batch. Call this before `settle`."""
         if self._no_schedules is not None:
             batch.end_schedules({one.sequence: self._no_schedules for one in batch.occurrences})
-        elif self._condemned:
-            batch.end_schedules(self._condemned)
+        elif self._unfollowed:
+            batch.end_schedules(self._unfollowed)
 
     def follow(self, batch: Batch, now_ms: int) -> None:
         """Find the next records of the schedules whose occurrences a batch delivers. Call this before `settle`.
@@ -367,7 +368,7 @@ class PartitionState:
         self.parked.park_from(batch, apart)
         self._ready.put_back(batch)
 
-    def set_aside(self, batch: Batch, *, every: bool) -> list[DeadMessage]:
+    def split_off_letters(self, batch: Batch, *, every: bool) -> list[DeadMessage]:
         """Move the large dead letters of a batch to `letters`. Call this before `settle`.
 
         Args:
@@ -377,15 +378,15 @@ class PartitionState:
         Returns:
             The letters that were moved. They stay out of the batch even if its transaction aborts.
         """
-        letters, retired = batch.set_aside(lambda dead: every or dead.size_bytes > LARGE_BYTES)
+        letters, retired = batch.split_off(lambda dead: every or dead.size_bytes > LARGE_BYTES)
         self._hot.forget(retired)
         for message in retired:
-            self._acquit(message.sequence)
+            self._forget_unfollowed(message.sequence)
         were_due = {message.location: message.size_bytes for message in retired}
         for letter in letters:
             if letter.location in were_due:
                 self._memory.held_bytes += letter.size_bytes - were_due[letter.location]
-        self.names.end_aside(letters, committed=False)  # another transaction writes them
+        self.names.end_side(letters, committed=False)  # another transaction writes them
         self.letters.put(letters)
         return letters
 
@@ -399,24 +400,24 @@ class PartitionState:
         if self.names.has_pending:
             return Bundle()
         letters = self.letters.take(limit, limit_bytes)
-        self.names.begin_aside(letters)
+        self.names.begin_side(letters)
         return letters
 
     def journal_of_letters(self, letters: Bundle) -> list[bytes]:
         """Return the journal's records of a transaction of dead letters."""
-        return [encode_done(letters.offsets), *self.names.journal_aside(letters.done)]
+        return [encode_done(letters.offsets), *self.names.journal_of_side(letters.done)]
 
     def put_back_letters(self, letters: Bundle, refused: Container[tuple[Source, int]]) -> None:
         """Put letters back to be written again: their transaction aborted (see `Letters.put_back`)."""
-        self.names.end_aside(letters, committed=False)
+        self.names.end_side(letters, committed=False)
         self.letters.put_back(letters, refused)
 
     def confirm_letters(self, letters: Bundle) -> None:
         """Note that a transaction of dead letters committed; a record that has only a stub is not done."""
-        self.names.end_aside(letters, committed=False)
-        self.names.end_aside(letters.done, committed=True)
+        self.names.end_side(letters, committed=False)
+        self.names.end_side(letters.done, committed=True)
         self._progress.mark(letters.offsets)
-        self._progress.trim()
+        self._progress.make_final()
         self.letters.written(letters)
 
     def take_parked(self, topic: str, limit: int, now_ms: int, limit_bytes: int = UNBOUNDED) -> Batch:
@@ -424,7 +425,7 @@ class PartitionState:
         if self.names.has_pending or not self.knows_pauses:
             return Batch()
         batch = self.parked.take(topic, limit, now_ms, limit_bytes)
-        self.names.begin_aside(batch.named)
+        self.names.begin_side(batch.named)
         return batch
 
     def take_purged(self, topic: str, limit: int, limit_bytes: int = UNBOUNDED) -> Batch:
@@ -432,16 +433,16 @@ class PartitionState:
         if self.names.has_pending:
             return Batch()
         batch = self.parked.take_purged(topic, limit, limit_bytes)
-        self.names.begin_aside(batch.named)
+        self.names.begin_side(batch.named)
         return batch
 
     def journal_of_parked(self, batch: Batch) -> list[bytes]:
         """Return the journal's records of a transaction of parked messages."""
-        return [encode_done(batch.offsets()), *self.names.journal_aside(batch.named, batch)]
+        return [encode_done(batch.offsets()), *self.names.journal_of_side(batch.named, batch)]
 
     def park_again(self, topic: str, batch: Batch) -> None:
         """Park the messages of a batch again: their transaction aborted."""
-        self.names.end_aside(batch.named, committed=False)
+        self.names.end_side(batch.named, committed=False)
         self.parked.park_again(topic, batch)
 
     def confirm_parked(self, batch: Batch) -> None:
@@ -449,7 +450,7 @@ class PartitionState:
 
         The batch is marked as done only now, because other transactions committed in the meantime.
         """
-        self.names.end_aside(batch.named, committed=True, batch=batch)
+        self.names.end_side(batch.named, committed=True, batch=batch)
         self.parked.end_try()
         self._progress.mark(batch.offsets())
         self._complete(batch)
@@ -460,10 +461,10 @@ class PartitionState:
 
     def _complete(self, batch: Batch) -> None:
         """Count a batch as done, finally."""
-        if self._condemned:
+        if self._unfollowed:
             for message in (*batch.retired, *batch.dropped):
-                self._acquit(message.sequence)
-        self._progress.trim()
+                self._forget_unfollowed(message.sequence)
+        self._progress.make_final()
         self._hot.done(batch)
         done_bytes = sum(map(_size_bytes, batch.due)) + sum(map(_size_bytes, batch.retired))
         retired = {message.location for message in batch.retired}
@@ -534,7 +535,7 @@ class PartitionState:
             self.parked.log.end_filing()
             self.parked.filed(parked)
         self._progress.mark(filing.offsets)
-        self._progress.trim()
+        self._progress.make_final()
         self._memory.held_bytes -= filing.size_bytes
 
     def put_back_filed(self, filing: Filing, refused: Mapping[int, tuple[str, str]]) -> None:
@@ -587,7 +588,7 @@ class PartitionState:
             Whether a bucket was closed. The checkpoint must then be committed before messages are filed by the new
             bounds.
         """
-        if self.replaying:
+        if self.is_gated:
             return False
         is_closed = self.overflow.close(room_bytes // self._memory.typical_bytes, now_ms)
         if not self.overflow.is_refiling:
@@ -630,10 +631,10 @@ class PartitionState:
 
     @property
     def behind(self) -> int:
-        """How many journal records a recovery would read, up to the last known end."""
+        """How many offsets of the journal a summary would save a recovery, up to the last known end."""
         return self._progress.behind
 
-    def rest(self, *, released: bool = False, sums_up: bool = False) -> Settlement:
+    def settle_checkpoint(self, *, released: bool = False, sums_up: bool = False) -> Settlement:
         """Return what to commit without a batch: to renew the checkpoint, or to release the partition.
 
         Args:
@@ -642,16 +643,16 @@ class PartitionState:
                 recovery does not need the journal before its last known end. Ignored during a replay. Allowed only
                 while no transaction of the partition is open.
         """
-        return self._progress.rest(released=released, sums_up=sums_up and not self.replaying)
+        return self._progress.settle_checkpoint(released=released, sums_up=sums_up and not self.is_gated)
 
-    def alone(self, *, released: bool = False) -> tuple[int, str]:
+    def plain_checkpoint(self, *, released: bool = False) -> tuple[int, str]:
         """Return the low watermark and the checkpoint to commit without any record of the journal.
 
         Args:
             released: whether this commit releases the partition.
         """
         self.names.nothing_settled()
-        return self._progress.alone(released=released)
+        return self._progress.plain_checkpoint(released=released)
 
     def sign(self, writer: tuple[str, ...]) -> None:
         """Put these transactional ids into the checkpoint, which must be committed before they write."""
@@ -670,7 +671,7 @@ class PartitionState:
         """How far the committed checkpoint says that pauses are obeyed."""
         return self._progress.obeyed
 
-    def confirm_rest(self) -> None:
+    def confirm_checkpoint(self) -> None:
         """Note that the checkpoint of the last settlement is committed."""
         self._progress.confirm()
         self.names.confirm()

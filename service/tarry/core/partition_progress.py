@@ -2,10 +2,10 @@
 
 What waits under each name is tracked by `core.window.names`; here its journal pointer is committed with the others.
 
-mark      mark the offsets that a transaction completes as done, tentatively
-settle    mark them, and return the low watermark, the checkpoint and the journal record to commit
-trim      the transaction committed: the marks are final
-unmark    the transaction aborted: the marks are removed
+mark         mark the offsets that a transaction completes as done, tentatively
+settle       mark them, and return the low watermark, the checkpoint and the journal record to commit
+make_final   the transaction committed: the marks are final
+unmark       the transaction aborted: the marks are removed
 """
 
 from collections.abc import Iterable
@@ -34,7 +34,7 @@ MOST_BYTES = 1 << 20
 """The largest size of a summary. A larger one is not written, and the journal pointers do not advance."""
 
 INDEX_AFTER_PART = 10
-"""The journal's records outweigh a whole index of up to this many runs each."""
+"""A whole index is written after at least one journal record for this many of its runs."""
 
 
 class Progress:
@@ -93,7 +93,7 @@ class Progress:
 
     @property
     def behind(self) -> int:
-        """How many journal records a recovery would read, up to the last known end."""
+        """How many offsets of the journal a summary would save a recovery: from `pointer` to the last known end."""
         return max(0, self._journal_end - self.pointer)
 
     @property
@@ -103,7 +103,7 @@ class Progress:
 
     @property
     def pointer(self) -> int:
-        """The journal offset from which a recovery would read, for the intake, the buckets and the parked log."""
+        """The journal offset from which a recovery would read what a summary has: of intake, levels and parked log."""
         pointers = [self._intake.pointer_at(self._intake.low)]
         if self._overflow.has_levels:
             pointers.append(self._overflow.pointer)
@@ -127,9 +127,9 @@ class Progress:
             of_names: the journal's records about names.
         """
         self.mark(offsets)
-        return Settlement(*self.alone(released=False), encode_done(offsets), tuple(of_names))
+        return Settlement(*self.plain_checkpoint(released=False), encode_done(offsets), tuple(of_names))
 
-    def alone(self, *, released: bool) -> tuple[int, str]:
+    def plain_checkpoint(self, *, released: bool) -> tuple[int, str]:
         """Return the low watermark and the checkpoint to commit without a copy, a summary or an index in the journal.
 
         Args:
@@ -140,7 +140,7 @@ class Progress:
         self._telling = []
         return low, replace(self._checkpoint(low), released=released).encode()
 
-    def rest(self, *, released: bool, sums_up: bool) -> Settlement:
+    def settle_checkpoint(self, *, released: bool, sums_up: bool) -> Settlement:
         """Return what to commit without a batch; the journal record is a copy of the checkpoint.
 
         Args:
@@ -153,7 +153,9 @@ class Progress:
         self._summed_up_at = self._journal_end if summary is not None else None
         index = self._index(released=released)
         text = replace(self._checkpoint(low), released=released).encode()
-        return Settlement(low, text, encode_copy(low, text), (*(summary or ()), *index, *self._names.rest(low)))
+        return Settlement(
+            low, text, encode_copy(low, text), (*(summary or ()), *index, *self._names.settle_checkpoint(low))
+        )
 
     def sign(self, writer: tuple[str, ...]) -> None:
         """Put these transactional ids into the checkpoint."""
@@ -245,8 +247,8 @@ class Progress:
             else:
                 self._overflow.unmark(source, of)
 
-    def trim(self) -> None:
+    def make_final(self) -> None:
         """Make all marks final, because they are committed."""
-        self._intake.trim()
-        self._overflow.trim()
-        self._parked.trim()
+        self._intake.make_final()
+        self._overflow.make_final()
+        self._parked.make_final()

@@ -445,7 +445,7 @@ class Inspector:
         place, level, offset, headers = backlog.place, stretch.level, record.offset() or 0, headers_of(record)
         assert backlog.checkpoint is not None  # noqa: S101 - it has levels
         width_ms = backlog.checkpoint.geometry.width_of(level)
-        # As `DrainedRecords` does: only a record without a due time is of no bucket.
+        # As `LevelRecords` does: only a record without a due time is of no bucket.
         try:
             due_ms = due_ms_of(headers)
         except ValueError:

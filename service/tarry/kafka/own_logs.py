@@ -1,8 +1,8 @@
 """Checking the logs of our partitions: a log without a leader, or a missing log, prevents serving its partition.
 
-Partition p of an intake can be served if its partitions of the results, the journal, the dead letters and each level of
-the overflow wheel can be written to. A log that is unavailable stops only its own partition. So the service looks at
-all our logs every other second, without waiting, and before a take-over.
+Partition p of an intake can be served if its partitions of the results, the journal, the dead letters, the parked log
+and each level of the overflow wheel can be written to. A log that is unavailable stops only its own partition. So the
+service looks at all our logs every other second, without waiting, and before a take-over.
 
 A broker that has lost its controllers answers from old metadata. So the service believes a fault that
 only an operator could repair only if a broker, the same or another one, reports it again some seconds later. Until then

@@ -176,7 +176,7 @@ class Reader:
     def _is_outdated(self, record: Message) -> bool:
         """Return whether an error belongs to an earlier `open` of a partition: the client may return it much later.
 
-        For example, a process slept while others emptied a bucket. Then it gets an error about its former position,
+        For example, a process slept while another one trimmed a log. Then it gets an error about its former position,
         which is below the offset at which it reads now.
         """
         opened = self._opened.get(_place(record))

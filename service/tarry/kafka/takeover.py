@@ -1,4 +1,4 @@
-"""Taking partitions over: prove, fence, name, read.
+"""Taking partitions over: prove, fence, sign, read.
 
 Exactly-once depends on the order of the steps, so they are numbered as in `docs/architecture.md`:
 
@@ -7,12 +7,13 @@ Exactly-once depends on the order of the steps, so they are numbered as in `docs
 1. Read the checkpoint. This works even while a transaction is open. If the process that wrote the checkpoint has not
    released the partition, fence it by registering its transactional ids; this aborts its open transactions. Then read
    the offset again, stable this time.
-2. Commit the same offset and checkpoint in the name of this process. Only then may a transaction touch the partition.
+2. Sign: commit the same offset and checkpoint, with the transactional ids of this process. Only then may a transaction
+   touch the partition.
 3. Capture the journal's high watermark (read_uncommitted), and read committed records up to it. Transaction markers
    reach the journal and the committed offsets independently, so the journal's last stable offset may lag behind a
    commit that is already visible.
-4. Capture the intake's last stable offset, where the replay ends, and the beginnings and ends of the overflow wheel's
-   logs.
+4. Capture the intake's last stable offset, where the replay ends, and the beginnings and ends of the logs of the
+   overflow wheel and of the parked log.
 
 The offsets must belong to these logs. A checkpoint or copy that names another cluster or other topics does not
 count, and a checkpoint that counts offsets as done that a log does not hold is refused (`refusals`).
@@ -119,14 +120,14 @@ class TakeOver:
         self._offsets = offsets
         self._origins = origins
         self._shortfalls = shortfalls
-        self._now: Mapping[str, Origin] = {}
-        self._foreign: dict[Place, str] = {}
+        self._present_origins: Mapping[str, Origin] = {}
+        self._refused: dict[Place, str] = {}
         self._journal = journal
         self._identity = identity
         self._fence = fence
         self._clock = clock
         self._on_event = on_event
-        self._named: dict[Place, Kept] = {}
+        self._signed: dict[Place, Kept] = {}
 
     def run(self, places: Sequence[Place]) -> ByParts[dict[Place, Recovered]]:
         """Run steps 1 to 4 for partitions for which step 0 has succeeded (`TakeOvers.prove`).
@@ -138,7 +139,7 @@ class TakeOver:
             UsageError: no process can take the partition over; one line says why.
         """
         asked = self._origins.ask({topic: self._identity.geometry[topic] for topic, _ in places})
-        self._now, partitions = asked.answers(), asked.partitions()
+        self._present_origins, partitions = asked.answers(), asked.partitions()
         committed = self._offsets.committed(places)
         found = {place: self._checkpoint(place, committed.get(place)) for place in places}
         last = [checkpoint for _, checkpoint in found.values() if checkpoint]
@@ -160,7 +161,7 @@ class TakeOver:
             shaped = yield from self._in_configured_shape(place, base)
             recoveries[place] = Recovery(low, shaped, self._identity.writer)
         self._membership.commit({place: (one.low, one.checkpoint.encode()) for place, one in recoveries.items()})
-        self._named = {place: (one.low, one.checkpoint) for place, one in recoveries.items()}
+        self._signed = {place: (one.low, one.checkpoint) for place, one in recoveries.items()}
         journal_ends = yield from self._read_journals(recoveries)
         ends = self._offsets.ends(places, committed=True)
         spans = spans_of(self._offsets, {place: self._identity.geometry[place[0]] for place in places})
@@ -169,7 +170,11 @@ class TakeOver:
         )
         return {
             place: one.recovered(
-                ends[place], spans[place], journal_ends[journal_of(place)], self._now[place[0]], partitions[place[0]]
+                ends[place],
+                spans[place],
+                journal_ends[journal_of(place)],
+                self._present_origins[place[0]],
+                partitions[place[0]],
             )
             for place, one in recoveries.items()
         }
@@ -177,16 +182,16 @@ class TakeOver:
     def release(self, places: Iterable[Place]) -> None:
         """Give up partitions in the middle of a take-over.
 
-        If their checkpoints name us already (step 2), commit them as released, so the next owner need not fence us. No
+        If we have signed their checkpoints (step 2), commit them as released, so the next owner need not fence us. No
         transaction of ours has touched them, so a plain commit is enough.
 
         Raises:
             BrokerError: refused; the next owner fences us.
         """
-        named = {place: self._named[place] for place in places if place in self._named}
-        if named:
+        signed = {place: self._signed[place] for place in places if place in self._signed}
+        if signed:
             self._membership.commit(
-                {place: (low, replace(found, released=True).encode()) for place, (low, found) in named.items()}
+                {place: (low, replace(found, released=True).encode()) for place, (low, found) in signed.items()}
             )
 
     def _checkpoint(self, place: Place, committed: OffsetMetadata | None) -> tuple[int, Checkpoint | None]:
@@ -198,10 +203,10 @@ class TakeOver:
         except CheckpointError as error:
             reason = str(error)
         else:
-            refusal = another_origin(place, checkpoint.origin, self._now[place[0]])
+            refusal = another_origin(place, checkpoint.origin, self._present_origins[place[0]])
             if refusal is None:
                 return low, checkpoint
-            reason = self._foreign[place] = refusal
+            reason = self._refused[place] = refusal
         self._on_event("checkpoint_unreadable", topic=place[0], partition=place[1], reason=reason)
         return low, None
 
@@ -257,8 +262,8 @@ class TakeOver:
         copies = yield from self._copies(places, committed=False)
         for place in places:
             if place not in copies:
-                raise UsageError(self._foreign.get(place) or nothing_known(place))
-            if refusal := another_origin(place, copies[place][1].origin, self._now[place[0]]):
+                raise UsageError(self._refused.get(place) or nothing_known(place))
+            if refusal := another_origin(place, copies[place][1].origin, self._present_origins[place[0]]):
                 raise UsageError(refusal)
             low, checkpoint = copies[place]
             if checkpoint.writer:  # else it is the first checkpoint: there was no owner who could have committed one

@@ -229,7 +229,7 @@ class FakeService(FakeSending):
 
     def _is_served(self) -> bool:
         view = self._worker.look()
-        all_there = len(view.states) == self._partitions[self.intake] and not view.replaying
+        all_there = len(view.states) == self._partitions[self.intake] and not view.not_firing
         return all_there and self._worker.has_published
 
     def _turn(self) -> None:

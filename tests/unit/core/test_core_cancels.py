@@ -75,18 +75,18 @@ class Owner:
         assert self.state.close_buckets(10**6, START_MS)
 
     def open(self, room_bytes: int = 10**6) -> None:
-        self.scan = self.state.draining.unread(room_bytes)
+        self.scan = self.state.level_records.to_read(room_bytes)
 
     def offsets(self) -> list[int]:
         """Return the offsets to read: what is to be known of the log, and the bucket's."""
         return sorted({at for one in self.scan for run in one.runs for at in range(*run)})
 
     def read(self, offset: int, size: int = 20) -> None:
-        self.state.draining.accept(self.scan, offset, *filed(self.bucket[offset], size), START_MS)
+        self.state.level_records.accept(self.scan, offset, *filed(self.bucket[offset], size), START_MS)
 
     def reach_end(self) -> None:
         for to_read in self.scan:
-            self.state.draining.reach_end(to_read, START_MS)
+            self.state.level_records.reach_end(to_read, START_MS)
 
     def read_bucket(self, room_bytes: int = 10**6) -> bool:
         """Once to its end, if it is to be read; whether it was."""

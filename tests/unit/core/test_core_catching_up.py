@@ -89,13 +89,13 @@ class Owner:
         """Close what is to be closed, and read what is to be read."""
         state = self.state
         state.close_buckets(self.room_bytes, now_ms)
-        reading = state.draining.unread(self.room_bytes, self.half_bytes // 10)
+        reading = state.level_records.to_read(self.room_bytes, self.half_bytes // 10)
         self.scans += len(reading)
         for offset in sorted({offset for one in reading for run in one.runs for offset in range(*run)}):
-            state.draining.accept(reading, offset, *self.log[offset], now_ms)
+            state.level_records.accept(reading, offset, *self.log[offset], now_ms)
             self.most_bytes = max(self.most_bytes, state.held_bytes)
         for one in reading:
-            state.draining.reach_end(one, now_ms)
+            state.level_records.reach_end(one, now_ms)
 
     def fire(self, now_ms: int) -> Batch:
         self.state.collect(now_ms)
@@ -204,16 +204,16 @@ def test_a_bucket_goes_by_passes_when_others_take_the_room_that_it_had() -> None
     owner.fill(START_MS, [filed(START_MS + number, number) for number in range(60)])
     state = owner.state
     state.close_buckets(owner.room_bytes, START_MS)
-    reading = state.draining.unread(owner.room_bytes)
+    reading = state.level_records.to_read(owner.room_bytes)
     assert [one.runs for one in reading] == [[(0, 60)]]
     for offset in range(30):
-        state.draining.accept(reading, offset, *owner.log[offset], START_MS)
+        state.level_records.accept(reading, offset, *owner.log[offset], START_MS)
     headers: Headers = [(TARGET, b"orders"), (DELIVER_AT, b"%d" % (START_MS + 10))]
     for offset in range(60):
         state.arrivals.accept(offset, START_MS - 5_000, None, b"x" * 20, headers, START_MS)
-    assert state.draining.unread(owner.room_bytes)
+    assert state.level_records.to_read(owner.room_bytes)
     for offset in range(30, 60):
-        state.draining.accept(reading, offset, *owner.log[offset], START_MS)
+        state.level_records.accept(reading, offset, *owner.log[offset], START_MS)
     assert state.held_bytes <= 101 * SIZE
 
 
@@ -297,7 +297,7 @@ def test_dead_letters_are_counted_and_do_not_wait_for_a_replay_to_end() -> None:
     for offset in range(1_000):
         owner.state.arrivals.accept(offset, START_MS, b"k", b"x" * 1_000, [(TARGET, b"orders")], START_MS)
     assert owner.state.held_bytes > 1_000 * 1_000
-    assert owner.state.replaying
+    assert owner.state.is_gated
     assert owner.state.next_due_ms() == 0
     assert len(owner.fire(START_MS).dead) == 1_000
     assert owner.state.held_bytes == 0
@@ -307,7 +307,7 @@ def test_dead_letters_are_counted_and_do_not_wait_for_a_replay_to_end() -> None:
 def test_a_clock_that_steps_back_while_a_recovery_reads_does_no_harm() -> None:
     log = [filed(START_MS - 500, 100 + number) for number in range(10)]
     owner = Owner(10**6, log, done_ms=START_MS - 1_000, replay_end=5)
-    owner.state.draining.unread(10**6)
+    owner.state.level_records.to_read(10**6)
     headers: Headers = [(TARGET, b"orders"), (DELIVER_AT, b"%d" % (START_MS - 50))]
     owner.state.arrivals.accept(0, START_MS - 5_000, b"k", b"v", headers, START_MS - 100)
     assert owner.state.held == 1
@@ -333,7 +333,7 @@ def test_an_offset_that_was_trimmed_is_not_marked_in_anothers_place() -> None:
     for offset in range(10):
         ledger.read(offset)
     ledger.mark(range(5))
-    ledger.trim()
+    ledger.make_final()
     with pytest.raises(ValueError, match="below the committed watermark"):
         ledger.mark([3])
     assert ledger.low == 5

@@ -3,7 +3,7 @@
 import pytest
 
 from tarry.core.batch import Batch
-from tarry.core.expiry import NEVER_MS, expired
+from tarry.core.expiry import NO_EXPIRY_MS, expired
 from tarry.core.message import FiledMessage, HeldMessage
 from tarry.core.partition import PartitionState
 from tarry.core.progress.checkpoint import Checkpoint, Geometry
@@ -117,7 +117,7 @@ def test_a_bucket_keeps_an_expiry(name: bytes | None, dialect: str | None) -> No
 def test_what_has_no_expiry_is_filed_as_before_and_never_expires() -> None:
     message = FiledMessage(NOW_MS, 3, b"k", b"v", [(TARGET, b"orders")], False, "orders", -1, b"%036d" % 3)
     assert (filed(message)[-1][1] or b"")[21] == 0
-    assert read_filed(BUCKET, 5, b"k", b"v", filed(message)).expires_ms == NEVER_MS
+    assert read_filed(BUCKET, 5, b"k", b"v", filed(message)).expires_ms == NO_EXPIRY_MS
 
 
 def test_a_parked_message_that_has_expired_is_dead_when_it_is_tried() -> None:

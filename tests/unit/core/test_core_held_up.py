@@ -14,7 +14,7 @@ from tarry.core.progress.source import INTAKE, Source
 from tarry.core.request.intake_policy import IntakePolicy
 from tarry.core.request.reader import RequestReader
 from tarry.core.window.placing import MOST_HELD_UP
-from tarry.service.worker.filing import is_behind
+from tarry.service.worker.budget import is_behind
 from tarry.timer import TimingWheel
 
 WIDTH_MS = 1_000
@@ -74,7 +74,7 @@ def test_a_replay_is_read_to_its_end_however_much_is_held_up(partitions: int) ->
         file(states)
     assert read == most
     assert [state.collect(CLOSED_MS - 1) for state in states] == [True] * partitions
-    assert not any(state.replaying for state in states)
+    assert not any(state.is_gated for state in states)
 
 
 def test_held_up_messages_do_not_hold_up_messages_from_buckets() -> None:

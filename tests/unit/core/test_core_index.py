@@ -150,10 +150,10 @@ def test_a_take_over_reads_nothing_that_the_journal_tells_of() -> None:
     one.told(told)
     assert one.news() == []
     next_one = after_crash(one, (6, 5), told)
-    assert list(next_one.unread(LOTS, 1)) == []
+    assert list(next_one.to_read(LOTS, 1)) == []
     assert next_one.in_buckets == {1: 5, 2: 5}
     assert next_one.close(LOTS, 4_300)
-    [to_read] = next_one.unread(LOTS, 1)
+    [to_read] = next_one.to_read(LOTS, 1)
     assert to_read.runs == [(0, 3)]
 
 
@@ -162,7 +162,7 @@ def test_it_reads_only_what_the_journal_does_not_tell_of() -> None:
     one.filed([FiledRun(Source(1, 4), 0, 3, 3)])
     told = one.news()
     one.filed([FiledRun(Source(1, 4), 4, 6, 2)])
-    assert list(after_crash(one, (7, 0), told).unread(LOTS, 1)) == [ToRead(1, None, [(3, 7)])]
+    assert list(after_crash(one, (7, 0), told).to_read(LOTS, 1)) == [ToRead(1, None, [(3, 7)])]
 
 
 def test_news_that_were_not_committed_are_told_again() -> None:
@@ -186,7 +186,7 @@ def test_what_is_closed_and_not_done_is_part_of_the_whole_index() -> None:
     whole = one.whole_index()
     assert whole is not None
     next_one = after_crash(one, (5, 0), whole)
-    [to_read] = next_one.unread(LOTS, 1)
+    [to_read] = next_one.to_read(LOTS, 1)
     assert (to_read.range is not None, to_read.runs) == (True, [(0, 3)])
     assert next_one.in_buckets[1] == 5
 
@@ -194,7 +194,7 @@ def test_what_is_closed_and_not_done_is_part_of_the_whole_index() -> None:
 def test_what_a_survey_finds_of_a_closed_range_is_told_too() -> None:
     """Otherwise the next take-over would know the log to its end, and read nothing of that range."""
     one = wheel(ends=(4, 0), done_ms=(3_000, 8_000))
-    reading = list(one.unread(LOTS, 1))
+    reading = list(one.to_read(LOTS, 1))
     for offset, due_ms in enumerate((3_500, 4_500, 3_600, 4_600)):
         closed = next((of.range for of in reading if isinstance(of.range, ClosedRange)), None)
         assert closed is not None
@@ -204,7 +204,7 @@ def test_what_a_survey_finds_of_a_closed_range_is_told_too() -> None:
             assert one.survey(1, offset, due_ms)
     for to_read in reading:
         one.reach_end(to_read)
-    [next_read] = after_crash(one, (4, 0), one.news()).unread(LOTS, 1)
+    [next_read] = after_crash(one, (4, 0), one.news()).to_read(LOTS, 1)
     assert (next_read.range is not None, next_read.runs) == (True, [(0, 4)])
 
 
@@ -222,7 +222,7 @@ def test_nothing_is_told_of_a_log_with_a_gap_until_that_is_read() -> None:
     assert (one.news(), one.whole_index()[0]) == ([told], told)
     one.told([told])
     assert one.news() == []
-    [gap] = one.unread(LOTS, 1)
+    [gap] = one.to_read(LOTS, 1)
     one.reach_end(gap)
     assert one.news() == [part(2, 7, (4, 6, 7))]
 
@@ -232,7 +232,7 @@ def test_nothing_is_told_of_a_log_with_a_record_of_somebody_else_until_that_is_a
     one = wheel()
     one.filed([FiledRun(Source(1, 4), 1, 2, 1)])
     assert one.meet(1, 0)
-    [gap] = one.unread(LOTS, 1)
+    [gap] = one.to_read(LOTS, 1)
     one.reach_end(gap)
     assert one.news() == []
     one.mark(Source(1, 0), [0])
@@ -242,7 +242,7 @@ def test_nothing_is_told_of_a_log_with_a_record_of_somebody_else_until_that_is_a
 def test_a_log_that_ends_before_what_the_journal_tells_of_is_read_as_a_whole() -> None:
     one = wheel()
     one.filed([FiledRun(Source(1, 4), 0, 30, 30)])
-    assert list(after_crash(one, (20, 0), one.news()).unread(LOTS, 1)) == [ToRead(1, None, [(0, 20)])]
+    assert list(after_crash(one, (20, 0), one.news()).to_read(LOTS, 1)) == [ToRead(1, None, [(0, 20)])]
 
 
 # -- when the whole index is written ----------------------------------------------------------------------------------
@@ -262,30 +262,30 @@ def progress_after_filing(journal_end: int, index_after: int = 10) -> Progress:
 
 def test_the_whole_index_moves_its_pointer_to_the_end_of_the_journal_that_was_known() -> None:
     state = progress_after_filing(journal_end=9)
-    news = state.rest(released=False, sums_up=False)
+    news = state.settle_checkpoint(released=False, sums_up=False)
     assert decode_checkpoint(news.metadata).index_pointer == 0, "what the take-over read from"
     state.note_journal_end(10)
-    whole = state.rest(released=False, sums_up=False)
-    assert (decode_checkpoint(whole.metadata).index_pointer, len(whole.summary)) == (10, 1)
+    whole = state.settle_checkpoint(released=False, sums_up=False)
+    assert (decode_checkpoint(whole.metadata).index_pointer, len(whole.before)) == (10, 1)
     state.note_journal_end(15)
     assert decode_checkpoint(state.settle({}).metadata).index_pointer == 0, "that transaction aborted"
-    state.rest(released=False, sums_up=False)
+    state.settle_checkpoint(released=False, sums_up=False)
     state.confirm()
     state.note_journal_end(20)
-    after = state.rest(released=False, sums_up=False)
-    assert (decode_checkpoint(after.metadata).index_pointer, after.summary) == (15, ())
+    after = state.settle_checkpoint(released=False, sums_up=False)
+    assert (decode_checkpoint(after.metadata).index_pointer, after.before) == (15, ())
     assert state.reads_from == min(15, decode_checkpoint(after.metadata).reads_from)
 
 
 def test_a_partition_that_is_released_tells_the_news_alone() -> None:
     state = progress_after_filing(journal_end=500)
-    rest = state.rest(released=True, sums_up=False)
-    assert [decode_entry(record) for record in rest.summary] == [IndexEntry((part(0, 3, (4, 0, 3)),))]
+    rest = state.settle_checkpoint(released=True, sums_up=False)
+    assert [decode_entry(record) for record in rest.before] == [IndexEntry((part(0, 3, (4, 0, 3)),))]
     assert decode_checkpoint(rest.metadata).index_pointer == 0
 
 
 def test_what_is_told_is_read_by_the_next_take_over_also_before_the_first_whole_index() -> None:
     """The other pointers move on: without one of its own, the index of what waits would stay behind them."""
     state = progress_after_filing(journal_end=50, index_after=100)
-    checkpoint = decode_checkpoint(state.rest(released=False, sums_up=False).metadata)
+    checkpoint = decode_checkpoint(state.settle_checkpoint(released=False, sums_up=False).metadata)
     assert (checkpoint.wheel_pointer, checkpoint.reads_from) == (50, 0)

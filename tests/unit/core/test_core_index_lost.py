@@ -48,7 +48,7 @@ def with_a_later_bucket_done() -> LevelBench:
 
 def not_told(bench: LevelBench) -> list[tuple[int, int]]:
     """What the next owner reads of level 1: at least the marker of the last transaction, which is no record."""
-    return [run for one in bench.wheel.unread(10**9, 1) if one.level == 1 for run in one.runs]
+    return [run for one in bench.wheel.to_read(10**9, 1) if one.level == 1 for run in one.runs]
 
 
 @pytest.mark.parametrize("damaged", [False, True])
@@ -67,7 +67,7 @@ def test_what_was_done_behind_a_bucket_that_waits_stays_done_if_the_index_is_los
 def commit_alone(bench: LevelBench) -> None:
     """Commit a checkpoint alone, as after a change of transactional ids."""
     bench.progress.note_journal_end(bench.store.journal_end)
-    bench.store.offset = bench.progress.alone(released=False)
+    bench.store.offset = bench.progress.plain_checkpoint(released=False)
     bench.progress.confirm()
 
 
@@ -131,11 +131,11 @@ def test_a_filed_message_in_a_gap_is_an_error_also_while_its_bucket_is_read_else
     one.overflow.filed([FiledRun(Source(1, 4), 3, 5, 2)])
     if closes:
         assert one.close_buckets(10**6, 4_300)
-    reading = one.draining.unread(10**6)
+    reading = one.level_records.to_read(10**6)
     assert reading[0].runs == [(0, 3)], "the gap"
     headers = filed_headers(FiledMessage(4_500, 1, b"k", b"v", [], False, "orders", -1, b"0" * 36))
     with pytest.raises(LogError, match="does not know of"):
-        one.draining.accept(reading, 0, b"k", b"v", headers, 4_300)  # type: ignore[arg-type]  # all are bytes
+        one.level_records.accept(reading, 0, b"k", b"v", headers, 4_300)  # type: ignore[arg-type]  # all are bytes
 
 
 # -- a large index ----------------------------------------------------------------------------------------------------
@@ -164,7 +164,7 @@ def test_however_much_is_told_each_record_fits_and_the_next_owner_knows_all(inde
     bench = bench_with(385, 60, index_after=index_after)
     bench.progress.note_journal_end(bench.store.journal_end)
     counts = bench.wheel.in_buckets
-    records = bench.progress.rest(released=False, sums_up=False).summary
+    records = bench.progress.settle_checkpoint(released=False, sums_up=False).before
     assert len(records) > 1
     assert max(map(len, records)) <= LEAST_LIMIT
     bench.rest()
@@ -186,7 +186,7 @@ def test_the_journal_is_trimmed_also_while_a_strange_record_waits_for_its_dead_l
     bench.rest(sums_up=True)
     assert bench.progress.reads_from >= 100
     bench.life()
-    [to_read] = bench.wheel.unread(10**9, 1)
+    [to_read] = bench.wheel.to_read(10**9, 1)
     assert to_read.runs[0][0] <= strange, "the next owner meets the strange record again"
 
 

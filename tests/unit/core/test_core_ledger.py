@@ -16,7 +16,7 @@ def test_the_table_of_the_module() -> None:
     assert ledger.low == 7
     ledger.mark([7])
     assert ledger.low == 10
-    ledger.trim()
+    ledger.make_final()
     assert (ledger.low, ledger.position) == (10, 11)
     ledger.mark([10])
     assert ledger.low == 11
@@ -55,7 +55,7 @@ def test_marks_are_taken_back_when_their_transaction_aborts() -> None:
     ledger.unmark([0, 1, 3])
     assert ledger.low == 0
     ledger.mark([0])
-    ledger.trim()
+    ledger.make_final()
     assert (ledger.low, ledger.position) == (1, 4)
 
 
@@ -64,7 +64,7 @@ def test_a_committed_offset_cannot_be_marked() -> None:
     ledger.read(5)
     ledger.read(6)
     ledger.mark([5])
-    ledger.trim()
+    ledger.make_final()
     ledger.mark([6])
     with pytest.raises(ValueError, match="offset 5 is below the committed watermark 6"):
         ledger.mark([6, 5])
@@ -98,7 +98,7 @@ def test_the_watermark_is_the_smallest_offset_that_is_held(start: int, course: l
                 ledger.unmark(chosen)
             else:
                 held.difference_update(chosen)
-                ledger.trim()
+                ledger.make_final()
         assert ledger.position == position
         assert ledger.low == min(held, default=position)
         assert ledger.low >= low

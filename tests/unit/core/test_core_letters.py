@@ -71,7 +71,7 @@ def test_a_message_that_turns_out_undeliverable_goes_apart_where_it_is_large() -
     send(state, 1, LARGE, is_dead=False)
     batch = take(state)
     batch.give_up({0: TOO_LARGE, 1: TOO_LARGE})
-    assert [letter.sequence for letter in state.set_aside(batch, every=False)] == [1]
+    assert [letter.sequence for letter in state.split_off_letters(batch, every=False)] == [1]
     state.settle(batch)
     state.put_back(batch)
     assert [message.sequence for message in take(state).due] == [0], "what is apart is not tried again"
@@ -84,7 +84,7 @@ def test_all_letters_of_a_batch_can_be_taken_from_it_and_are_counted_once() -> N
     send(state, 1)
     batch = take(state)
     batch.give_up({0: TOO_LARGE})
-    assert len(state.set_aside(batch, every=True)) == 2
+    assert len(state.split_off_letters(batch, every=True)) == 2
     assert len(batch) == 0
     state.settle(batch)
     state.confirm(batch)
@@ -129,7 +129,7 @@ def test_a_record_of_a_bucket_is_not_taken_for_the_message_of_the_same_offset() 
     stranger = DeadMessage(5, None, b"s", [], "unreadable-headers", "", b"", None, None, Source(1, 0), 5)
     batch = Batch([message], [stranger])
     batch.give_up({5: TOO_LARGE})
-    apart, retired = batch.set_aside(lambda dead: dead is stranger)
+    apart, retired = batch.split_off(lambda dead: dead is stranger)
     assert (apart, retired) == ([stranger], [])
     batch.dead.append(stranger)
     batch.reinstate()
@@ -164,8 +164,8 @@ def over_levels(recovered: Recovered, now_ms: int) -> PartitionState:
 
 def to_trim(state: PartitionState) -> dict[int, int]:
     """Return what may be deleted of the levels' logs when the present checkpoint is committed."""
-    state.rest(sums_up=False)
-    state.confirm_rest()
+    state.settle_checkpoint(sums_up=False)
+    state.confirm_checkpoint()
     return state.overflow.to_trim()
 
 
@@ -175,11 +175,11 @@ def with_a_large_letter_above(headers: Headers, source: Source) -> PartitionStat
     state = over_levels(Recovered(0, checkpoint, DoneSet(), 0), 7_000)
     state.overflow.filed([FiledRun(ABOVE, 0, 2, 2)])
     assert state.close_buckets(EVERYTHING, 7_000)
-    [to_read] = state.draining.unread(EVERYTHING)
+    [to_read] = state.level_records.to_read(EVERYTHING)
     assert (to_read.level, to_read.runs) == (2, [(0, 2)])
-    state.draining.accept([to_read], 0, b"k", LARGE, headers, 7_000)
-    state.draining.accept([to_read], 1, b"k", b"v", filed(9_000), 7_000)
-    state.draining.reach_end(to_read, 7_000)
+    state.level_records.accept([to_read], 0, b"k", LARGE, headers, 7_000)
+    state.level_records.accept([to_read], 1, b"k", b"v", filed(9_000), 7_000)
+    state.level_records.reach_end(to_read, 7_000)
     filing = state.take_to_file(100, 7_000)
     filing.runs.append(FiledRun(Source(1, 9), 0, 1, 1))
     state.confirm_filed(filing)
@@ -218,10 +218,10 @@ def test_a_letter_that_belongs_to_no_bucket_is_deleted_once_it_is_written() -> N
     checkpoint = Checkpoint(("writer",), False, Geometry(1_000, 2, 2), (4_000, 8_000))
     buckets = Buckets({2: (0, 2)})
     state = over_levels(Recovered(0, checkpoint, DoneSet(), 0, buckets=buckets), 3_000)
-    [to_read] = state.draining.unread(EVERYTHING)
+    [to_read] = state.level_records.to_read(EVERYTHING)
     for _ in range(2):
-        state.draining.accept([to_read], 0, b"k", LARGE, [], 3_000)
-    state.draining.reach_end(to_read, 3_000)
+        state.level_records.accept([to_read], 0, b"k", LARGE, [], 3_000)
+    state.level_records.reach_end(to_read, 3_000)
     assert to_trim(state) == {}
     assert write(state) == [0], "once, however often it is read"
     assert to_trim(state) == {2: 2}
@@ -231,11 +231,11 @@ def test_a_refused_letter_found_by_a_take_over_does_not_hold_up_the_levels_below
     now_ms = 12_000
     checkpoint = Checkpoint(("writer",), False, Geometry(1_000, 2, 2), (12_000, 14_000), (12_000, 8_000), (0, 0))
     state = over_levels(Recovered(0, checkpoint, DoneSet(), 0, buckets=Buckets({2: (0, 2)})), now_ms)
-    reading = state.draining.unread(EVERYTHING)
-    state.draining.accept(reading, 0, b"k", b"v", filed(9_000), now_ms)
+    reading = state.level_records.to_read(EVERYTHING)
+    state.level_records.accept(reading, 0, b"k", b"v", filed(9_000), now_ms)
     assert state.overflow.levels.is_draining(2), "it is not read to its end"
     for to_read in reading:
-        state.draining.reach_end(to_read, now_ms)
+        state.level_records.reach_end(to_read, now_ms)
     assert not state.overflow.levels.is_draining(2), "it is hot, and may wait for its target"
     assert (state.overflow.done_ms[1], state.overflow.low[1]) == (8_000, 0)
     state.collect(now_ms)

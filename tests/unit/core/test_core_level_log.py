@@ -242,5 +242,5 @@ def test_what_is_left_to_read_begins_at_the_position() -> None:
 def test_only_open_buckets_are_filed_again_and_none_when_it_is_over() -> None:
     one = Refiling(2, 4_000, [(5, 10)], 10, 7, {})
     assert [one.covers(due_ms) for due_ms in (3_999, 4_000)] == [False, True]
-    one.is_over = True
+    one.is_given_up = True
     assert not one.covers(4_000)

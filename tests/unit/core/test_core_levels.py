@@ -2,11 +2,11 @@
 
 import pytest
 
+from tarry.core.message import NEVER_MS
 from tarry.core.progress.checkpoint import Geometry
 from tarry.core.wheel.levels import (
     MOST_DRAINING,
     MOST_LEVELS,
-    NO_GATE_MS,
     Bucket,
     Levels,
     first_closed_ms,
@@ -121,7 +121,7 @@ def test_closed_times_rise_from_level_to_level_whatever_is_closed() -> None:
 def test_without_levels_all_is_hot() -> None:
     levels = Levels(Geometry(20_000, 10, 0), ())
     assert levels.bucket_for(1 << 50) is None
-    assert levels.hot_below_ms == NO_GATE_MS
+    assert levels.hot_below_ms == NEVER_MS
     assert levels.next_to_close(1 << 50) is None
 
 

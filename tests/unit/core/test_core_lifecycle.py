@@ -44,10 +44,10 @@ WAYS = {
     "set aside, and tried again": [
         (Event.ASSIGNED, Phase.WAITING),
         (Event.LEADERLESS, Phase.AWAY),
-        (Event.CONDEMNED, Phase.QUARANTINED),
+        (Event.FAULTY, Phase.QUARANTINED),
         (Event.DUE, Phase.WAITING),
         (Event.BEGUN, Phase.TAKING_OVER),
-        (Event.CONDEMNED, Phase.QUARANTINED),
+        (Event.FAULTY, Phase.QUARANTINED),
         (Event.GIVEN_UP, None),
     ],
 }

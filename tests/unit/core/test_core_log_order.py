@@ -44,10 +44,10 @@ def test_below_looks_no_further_than_the_watermark_however_much_is_done_above_it
         order.next(offset, due_ms)
     # 1, 2 and 3 are done, 0 is not: the watermark stays.
     assert order.below(0) is None
-    order.trim(0)
+    order.drop_below(0)
     assert order.below(0) is None
     # 0 is done too: it is behind all of them.
-    order.trim(4)
+    order.drop_below(4)
     assert order.below(4) == 40
 
 
@@ -56,7 +56,7 @@ def test_trimming_changes_nothing_from_the_watermark_on() -> None:
     for offset in range(6):
         order.next(offset, 10 * offset)
     before = [order.below(low) for low in range(3, 8)]
-    order.trim(3)
+    order.drop_below(3)
     assert [order.below(low) for low in range(3, 8)] == before
     assert order.next(6, 0) == 50
 
@@ -84,7 +84,7 @@ def test_a_recovery_in_the_middle_gives_each_record_the_due_time_that_it_had(see
             if choose.random() < 0.3:
                 low = choose.randint(low, offset + 1)
                 below_ms = order.below(low)
-                order.trim(low)
+                order.drop_below(low)
                 assert order.below(low) == below_ms == (had[low - 1] if low else None)
             if choose.random() < 0.2:
                 order = LogOrder(order.below(low))
@@ -94,11 +94,11 @@ def test_a_recovery_in_the_middle_gives_each_record_the_due_time_that_it_had(see
 def test_a_recovery_right_behind_a_step_back_holds_it_up_for_as_long_as_it_takes() -> None:
     order = LogOrder(None)
     order.next(0, 1_000)
-    order.trim(1)
+    order.drop_below(1)
     for life in range(1, 4):
         order = LogOrder(order.below(life))
         assert order.next(life, 10 * life) == 1_000
-        order.trim(life + 1)
+        order.drop_below(life + 1)
     assert LogOrder(order.below(4)).next(4, 1_001) == 1_001
 
 
@@ -118,6 +118,6 @@ def test_forgotten_entries_free_their_memory() -> None:
     order = LogOrder(None)
     for offset in range(10_000):
         order.next(offset, 10 * offset)
-        order.trim(offset - 10)
+        order.drop_below(offset - 10)
     assert order.size_bytes < 16 * 3_000
     assert [order.below(low) for low in (9_990, 9_995, 10_000)] == [99_890, 99_940, 99_990]

@@ -14,7 +14,7 @@ from tarry.core.progress.name_records import (
     continues,
     decode_shard,
     gone,
-    gone_aside,
+    gone_in_side,
     joined,
     put,
 )
@@ -189,7 +189,7 @@ def test_an_empty_shard_leaves_its_pointer_to_the_range_that_takes_it_over() -> 
 
 
 def test_records_of_names_are_read_as_they_were_written() -> None:
-    changes = put(name(3), entry(70)) + gone(name(4), 8) + gone_aside(name(5), 9)
+    changes = put(name(3), entry(70)) + gone(name(4), 8) + gone_in_side(name(5), 9)
     assert decode_entry(encode_names(changes)) == NamesEntry(changes)
     for first, end in ((b"", b""), (b"", name(9)), (name(2), b""), (name(2), name(9))):
         shard = ShardEntry(1 << 40, Shard(first, end, name(3) + entry(70).packed()))
@@ -230,7 +230,7 @@ def test_changes_are_joined_to_records_and_none_is_divided() -> None:
 def test_what_a_side_transaction_removed_stays_removed_though_a_shard_that_was_written_before_comes_behind() -> None:
     found = NameRecords()
     found.take(NamesEntry(put(name(1), entry(5)) + put(name(2), entry(6))))
-    found.take(NamesEntry(gone_aside(name(1), 5)))
+    found.take(NamesEntry(gone_in_side(name(1), 5)))
     found.take(ShardEntry(7, Shard(b"", b"", name(1) + entry(5).packed() + name(2) + entry(6).packed())))
     assert dict(found.index) == {name(2): entry(6)}
     assert found.below == 7
@@ -238,6 +238,6 @@ def test_what_a_side_transaction_removed_stays_removed_though_a_shard_that_was_w
 
 def test_the_next_message_of_a_name_stays_though_a_side_transaction_removed_the_one_before_it() -> None:
     found = NameRecords()
-    found.take(NamesEntry(put(name(1), entry(5)) + gone_aside(name(1), 5) + put(name(1), entry(8))))
+    found.take(NamesEntry(put(name(1), entry(5)) + gone_in_side(name(1), 5) + put(name(1), entry(8))))
     assert dict(found.index) == {name(1): entry(8)}
     assert found.below == 9

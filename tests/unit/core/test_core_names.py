@@ -164,13 +164,13 @@ def test_what_is_in_flight_is_not_decided_upon_until_its_transaction_is_over() -
     for condition in Condition:
         for is_committed in (True, False):
             names = waiting(older)
-            names.begin_aside([older])
+            names.begin_side([older])
             assert wants_back(names) is False
             assert names.decide(message(7), condition) == (Verdict.WAIT, None)
             assert names.decide_cancel(cancel(7)) == (Verdict.WAIT, None)
             assert wants_back(names) is True
             assert not names.has_pending
-            names.end_aside([older], committed=is_committed)
+            names.end_side([older], committed=is_committed)
             assert wants_back(names) is False
             verdict, _ = names.decide(message(7), condition)
             is_skipped = condition is (Condition.PRESENT if is_committed else Condition.ABSENT)
@@ -179,7 +179,7 @@ def test_what_is_in_flight_is_not_decided_upon_until_its_transaction_is_over() -
 
 def test_another_name_is_decided_while_one_is_in_flight() -> None:
     names = waiting(message(5))
-    names.begin_aside([message(5)])
+    names.begin_side([message(5)])
     assert names.decide(message(7, Y), Condition.ALWAYS)[0] is Verdict.KEEP
     assert not names.is_wanted_back
 
@@ -233,18 +233,18 @@ def test_a_name_that_waits_for_long_does_not_keep_the_journal() -> None:
     names = waiting(message(5))
     names.note_journal_end(10_000)
     assert pointer_of(names) == 0
-    (shard,) = names.rest(5)
+    (shard,) = names.settle_checkpoint(5)
     assert isinstance(decode_entry(shard), ShardEntry)
     names.confirm()
     assert pointer_of(names) == 10_000
-    assert names.rest(5) == []
+    assert names.settle_checkpoint(5) == []
 
 
 def test_what_an_aborted_rest_would_have_said_is_not_taken_for_said() -> None:
     names = waiting(message(5))
     names.decide_cancel(cancel(6))
     commit(names)
-    assert len(names.rest(7)) == 1
+    assert len(names.settle_checkpoint(7)) == 1
     names.nothing_settled()  # it aborted, and a checkpoint alone is committed instead
     names.confirm()
     assert pointer_of(names) is not None
@@ -330,13 +330,13 @@ def test_a_shard_is_not_written_while_decisions_wait() -> None:
 def test_the_pointer_of_a_shard_stays_before_an_attempt_that_was_open_when_it_was_written() -> None:
     names = waiting(message(5))
     names.note_journal_end(20)
-    names.begin_aside([message(5)])
+    names.begin_side([message(5)])
     names.note_journal_end(90)
     for offset in range(6, 200):
         names.decide(message(offset, Y), Condition.ALWAYS)
         commit(names)
     assert names.pointer == 20
-    names.end_aside([message(5)], committed=True)
+    names.end_side([message(5)], committed=True)
     for offset in range(200, 400):
         names.decide(message(offset, Y), Condition.ALWAYS)
         commit(names)
@@ -350,12 +350,12 @@ def test_the_journal_is_not_needed_any_more_when_all_names_are_gone_and_an_empty
     names.decide(message(5), Condition.ALWAYS)
     commit(names)
     assert pointer_of(names) == 40
-    assert names.rest(6) == []
+    assert names.settle_checkpoint(6) == []
     names.confirm()
     commit(names, [message(5)])
-    assert names.rest(5) == []  # a record that was decided may be read again
+    assert names.settle_checkpoint(5) == []  # a record that was decided may be read again
     names.confirm()
-    (record,) = names.rest(6)
+    (record,) = names.settle_checkpoint(6)
     assert pointer_of(names) == 40
     names.confirm()
     assert pointer_of(names) is None

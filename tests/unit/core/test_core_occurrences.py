@@ -16,7 +16,7 @@ from tarry.core.progress.name_records import (
     NamesEntry,
     ShardEntry,
     continues,
-    continues_aside,
+    continues_in_side,
     decode_changes,
     gone,
     put,
@@ -76,7 +76,7 @@ def take(state: PartitionState, now_ms: int) -> Batch:
     state.collect(now_ms)
     batch = state.take(100, now_ms)
     batch.expire(now_ms)
-    state.condemn(batch)
+    state.end_unfollowed(batch)
     state.follow(batch, now_ms)
     return batch
 
@@ -426,7 +426,7 @@ def shard(*entries: NameEntry) -> Shard:
 BEHIND_5 = entry(CONTINUES | 5, 2)
 
 
-@pytest.mark.parametrize("change", [continues(X, BEHIND_5), continues_aside(X, BEHIND_5)], ids=["firing", "aside"])
+@pytest.mark.parametrize("change", [continues(X, BEHIND_5), continues_in_side(X, BEHIND_5)], ids=["firing", "aside"])
 def test_a_schedule_continues_only_behind_the_occurrence_that_waits(change: bytes) -> None:
     assert records(put(X, entry(5)), change) == BEHIND_5
     assert records(put(X, entry(7)), change) == entry(7)
@@ -436,7 +436,7 @@ def test_a_schedule_continues_only_behind_the_occurrence_that_waits(change: byte
 
 
 def test_a_shard_does_not_bring_back_an_occurrence_that_a_side_transaction_has_delivered() -> None:
-    aside = continues_aside(X, BEHIND_5)
+    aside = continues_in_side(X, BEHIND_5)
     assert records(put(X, entry(5)), aside, shard(entry(5))) == BEHIND_5
     assert records(put(X, entry(5)), aside, shard(entry(5)), gone(X, CONTINUES | 5)) is None
     assert records(put(X, entry(5)), aside, shard(entry(5)), put(X, entry(9)), shard(entry(9))) == entry(9)
@@ -447,7 +447,7 @@ def test_a_shard_does_not_bring_back_an_occurrence_that_a_side_transaction_has_d
 
 def test_a_change_of_a_schedule_does_not_count_as_a_decision() -> None:
     found = NameRecords()
-    found.take(NamesEntry(put(X, entry(5)) + continues(X, BEHIND_5) + continues_aside(X, BEHIND_5)))
+    found.take(NamesEntry(put(X, entry(5)) + continues(X, BEHIND_5) + continues_in_side(X, BEHIND_5)))
     assert found.below == 6
 
 
@@ -507,7 +507,7 @@ def test_a_duplicate_that_cannot_be_followed_ends_its_schedule_with_a_dead_lette
         assert (batch.due, batch.resolutions, batch.followers) == ([], [], [])
         assert [(dead.sequence, dead.id, dead.ends_schedule) for dead in batch.dead] == [(1, SCHEDULE, True)]
     if is_large:
-        state.set_aside(batch, every=True)
+        state.split_off_letters(batch, every=True)
         assert (batch.dead, batch.retired) == ([], [])
         state.put_back(batch)  # the letter stays apart
         fire(state, NOW_MS + 1)

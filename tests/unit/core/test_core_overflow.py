@@ -35,7 +35,7 @@ def file(one: OverflowWheel, *runs: FiledRun) -> None:
 
 def read(one: OverflowWheel, level: int, records: dict[int, int]) -> None:
     """Read what is to be read of a level, in a log with these records: due times by offset."""
-    reading = [to_read for to_read in one.unread(LOTS, 1) if to_read.level == level]
+    reading = [to_read for to_read in one.to_read(LOTS, 1) if to_read.level == level]
     offsets = sorted({at for to_read in reading for run in to_read.runs for at in range(*run)})
     for offset in offsets:
         if (due_ms := records.get(offset)) is None:
@@ -96,7 +96,7 @@ def test_a_bucket_is_closed_with_the_runs_that_were_filed_and_without_asking_for
     file(one, FiledRun(Source(1, 5), 3, 5, 2))
     file(one, FiledRun(Source(1, 4), 6, 8, 2))
     assert one.close(LOTS, 3_500)
-    [to_read] = one.unread(LOTS, 1)
+    [to_read] = one.to_read(LOTS, 1)
     assert (to_read.level, to_read.runs) == (1, [(0, 8)])
     assert isinstance(to_read.range, ClosedRange)
     assert (to_read.range.count, to_read.range.unread) == (5, 5)
@@ -108,17 +108,17 @@ def test_an_empty_bucket_is_closed_and_drained_at_once() -> None:
     assert one.close(LOTS, 4_600)
     assert one.levels.closed_ms == (6_000, 8_000)
     assert one.done_ms == (6_000, 8_000)
-    assert list(one.unread(LOTS, 1)) == []
+    assert list(one.to_read(LOTS, 1)) == []
 
 
 def test_no_bucket_of_a_level_is_closed_before_its_log_is_known() -> None:
     one = wheel({1: (0, 4)})
     assert not one.close(LOTS, 5_000)
-    [survey] = one.unread(LOTS, 1)
+    [survey] = one.to_read(LOTS, 1)
     assert survey == ToRead(1, None, [(0, 4)])
     read(one, 1, {0: 4_100, 1: 5_100, 2: 3_900})  # the last one is of a bucket that is done
     assert one.close(LOTS, 3_500)
-    [to_read] = one.unread(LOTS, 1)
+    [to_read] = one.to_read(LOTS, 1)
     assert to_read.runs == [(0, 1)]
     assert one.low == (0, 0)
 
@@ -127,12 +127,12 @@ def test_a_gap_of_more_than_a_marker_between_two_transactions_is_read() -> None:
     one = wheel()
     file(one, FiledRun(Source(1, 4), 0, 3, 3))
     file(one, FiledRun(Source(1, 4), 4, 6, 2))
-    assert list(one.unread(LOTS, 1)) == []
+    assert list(one.to_read(LOTS, 1)) == []
     file(one, FiledRun(Source(1, 5), 9, 10, 1))
-    assert list(one.unread(LOTS, 1)) == [ToRead(1, None, [(6, 9)])]
+    assert list(one.to_read(LOTS, 1)) == [ToRead(1, None, [(6, 9)])]
     assert one.close(LOTS, 3_500), "the log is known all the same"
     read(one, 1, dict.fromkeys(range(6), 4_100))
-    assert list(one.unread(LOTS, 1)) == []
+    assert list(one.to_read(LOTS, 1)) == []
 
 
 def test_the_lower_levels_are_closed_while_a_higher_one_is_not_known_yet() -> None:
@@ -147,9 +147,9 @@ def test_the_lower_levels_are_closed_while_a_higher_one_is_not_known_yet() -> No
 def test_one_record_between_two_runs_is_read_where_no_marker_can_be() -> None:
     one = wheel({1: (0, 0)})
     file(one, FiledRun(Source(1, 4), 1, 3, 2), FiledRun(Source(1, 5), 4, 6, 2))
-    assert list(one.unread(LOTS, 1)) == [ToRead(1, None, [(0, 1), (3, 4)])]
+    assert list(one.to_read(LOTS, 1)) == [ToRead(1, None, [(0, 1), (3, 4)])]
     file(one, FiledRun(Source(1, 4), 7, 8, 1))
-    assert list(one.unread(LOTS, 1)) == [ToRead(1, None, [(0, 1), (3, 4)])], "a marker is at 6"
+    assert list(one.to_read(LOTS, 1)) == [ToRead(1, None, [(0, 1), (3, 4)])], "a marker is at 6"
 
 
 def test_a_filed_record_in_a_gap_is_none_that_the_index_knows() -> None:
@@ -164,7 +164,7 @@ def test_memory_has_room_for_one_bucket_after_the_other() -> None:
         file(one, FiledRun(Source(1, number), number * 100 - 400, number * 100 - 300, 100))
     assert one.close(50, 10_000)
     assert one.levels.closed_ms[0] == 5_000, "one is closed however large it is"
-    [to_read] = one.unread(50, 1)
+    [to_read] = one.to_read(50, 1)
     assert isinstance(to_read.range, ClosedRange)
     assert to_read.range.passes is not None
 
@@ -186,7 +186,7 @@ def test_below_a_bucket_that_is_being_moved_nothing_is_closed() -> None:
     assert one.levels.closed_ms == (8_000, 12_000)
     read(one, 2, {0: 8_100, 1: 9_100})
     one.mark(Source(2, 2), [0])
-    one.trim()
+    one.make_final()
     assert not one.close(LOTS, 7_600)
     one.stay(Source(2, 2), 1)  # a refused dead letter
     assert one.close(LOTS, 7_600)
@@ -210,7 +210,7 @@ def test_a_bucket_behind_one_that_is_not_done_is_remembered_until_that_is_done()
     one = closed_and_read()
     one.mark(Source(1, 5), [1, 3, 5])
     one.mark(Source(1, 4), [0])
-    one.trim()
+    one.make_final()
     assert waiting(one) == {Source(1, 4): 2, Source(1, 5): 0}
     assert (one.done_ms[0], one.low[0], one.pointer) == (4_000, 2, 60)
     assert {source: list(ranges) for source, ranges in one.done_ranges()} == {
@@ -218,7 +218,7 @@ def test_a_bucket_behind_one_that_is_not_done_is_remembered_until_that_is_done()
         Source(1, 5): [(1, 6)],
     }
     one.mark(Source(1, 4), [2, 4])
-    one.trim()
+    one.make_final()
     assert waiting(one) == {}
     assert (one.done_ms[0], one.low[0], list(one.done_ranges())) == (6_000, 6, [])
 
@@ -227,18 +227,18 @@ def test_an_aborted_transaction_leaves_what_it_completed() -> None:
     one = closed_and_read()
     one.mark(Source(1, 4), [0, 2])
     one.unmark(Source(1, 4), [0, 2])
-    one.trim()
+    one.make_final()
     assert (waiting(one)[Source(1, 4)], one.low[0]) == (3, 0)
 
 
 def test_a_log_is_trimmed_below_what_a_committed_checkpoint_says() -> None:
     one = closed_and_read()
-    assert (one.to_trim(), one.is_unnoted) == ({}, False)
+    assert (one.to_trim(), one.is_low_uncommitted) == ({}, False)
     one.mark(Source(1, 4), [0])
     lows = one.low
-    assert (one.to_trim(), one.is_unnoted) == ({}, True)
+    assert (one.to_trim(), one.is_low_uncommitted) == ({}, True)
     one.note(lows)
-    assert (one.to_trim(), one.is_unnoted, one.untrimmed) == ({1: 1}, False, 1)
+    assert (one.to_trim(), one.is_low_uncommitted, one.untrimmed) == ({1: 1}, False, 1)
     one.trimmed(1, 1)
     assert (one.to_trim(), one.untrimmed) == ({}, 0)
 
@@ -252,7 +252,7 @@ def test_what_an_open_bucket_holds_keeps_the_log_and_so_does_what_is_not_known_y
     one.close(LOTS, 4_600)
     read(one, 1, {12: 5_500})
     one.mark(Source(1, 5), [12])
-    one.trim()
+    one.make_final()
     assert one.low[0] == 20
 
 
@@ -278,7 +278,7 @@ def test_what_a_take_over_finds_closed_is_one_range_and_only_what_the_journal_na
     done = {Source(1, 4): DoneSet([(0, 4)]), Source(1, 2): DoneSet([(0, 9)])}
     one = wheel({1: (0, 6)}, done, closed_ms=(6_000, 8_000), done_ms=(4_000, 8_000))
     assert [one.is_recovering] == [True]
-    [survey, found] = one.unread(LOTS, 1)
+    [survey, found] = one.to_read(LOTS, 1)
     assert (survey.range, found.runs) == (None, [(0, 6)])
     assert isinstance(found.range, ClosedRange)
     assert found.range.span == Span(1, 4_000, 6_000)
@@ -327,7 +327,7 @@ def test_a_bucket_that_an_old_copy_calls_open_may_have_been_drained_in_part() ->
     assert waiting(one) == {Source(1, 4): 3}
     assert one.pointer == 3, "the records that name them are as old as that"
     one.mark(Source(1, 4), [0, 1, 2])
-    one.trim()
+    one.make_final()
     assert (one.done_ms[0], one.low[0]) == (5_000, 10)
 
 
@@ -335,7 +335,7 @@ def test_a_checkpoint_of_what_is_done_brings_the_rest_back() -> None:
     one = closed_and_read()
     one.mark(Source(1, 5), [1])
     one.mark(Source(1, 4), [0])
-    one.trim()
+    one.make_final()
     text = Checkpoint(("w",), False, WIDE, one.levels.closed_ms, one.done_ms, one.low, one.pointer).encode()
     journal = {source: DoneSet(ranges) for source, ranges in one.done_ranges()}
     again = OverflowWheel(decode_checkpoint(text), Buckets({1: (0, 6), 2: (0, 0)}, journal, 90))

@@ -116,7 +116,7 @@ class Shelf:
         offsets = {source: of for source, of in batch.offsets().items() if source.level == PARKED}
         for source, of in offsets.items():
             self.log.mark(source, of)
-        self.log.trim()
+        self.log.make_final()
         self.journal.append(decode_entry(encode_done(offsets)))
 
     def deliver_all(self, target: str = "out") -> list[int]:
@@ -224,7 +224,7 @@ def test_a_message_that_is_done_between_messages_that_are_read_again_is_not_read
     shelf.parked.park_again("out", tried)
     shelf.parked.leave("out")
     shelf.log.mark(letter.source, [letter.offset])
-    shelf.log.trim()
+    shelf.log.make_final()
     assert shelf.log.low == 0
     shelf.sum_up()
     assert shelf.parked.by_target() == {"out": 2}

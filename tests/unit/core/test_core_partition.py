@@ -195,17 +195,17 @@ def test_markers_at_the_end_move_the_watermark() -> None:
 
 def test_a_checkpoint_at_rest_and_its_copy_say_the_same() -> None:
     state = taken_over(recovered(4))
-    rest = state.rest(released=True)
+    rest = state.settle_checkpoint(released=True)
     copy = decode_entry(rest.journal)
     assert copy == Copy(4, rest.metadata)
     assert decode_checkpoint(rest.metadata) == replace(BORN, released=True)
-    assert not decode_checkpoint(state.rest().metadata).released
+    assert not decode_checkpoint(state.settle_checkpoint().metadata).released
 
 
 def test_a_writer_too_long_for_the_metadata_is_an_error_and_not_a_cut() -> None:
     found = replace(recovered(), checkpoint=replace(BORN, writer=("x" * 5_000,)))
     with pytest.raises(CheckpointError):
-        taken_over(found).rest()
+        taken_over(found).settle_checkpoint()
 
 
 def test_the_pointer_follows_what_was_noted_when_the_watermark_passes() -> None:
@@ -216,7 +216,7 @@ def test_the_pointer_follows_what_was_noted_when_the_watermark_passes() -> None:
     assert state.reads_from == 0
     fire(state, NOW_MS)
     assert (state.low, state.reads_from) == (1, 30)
-    assert decode_checkpoint(state.rest().metadata).pointer == 30
+    assert decode_checkpoint(state.settle_checkpoint().metadata).pointer == 30
 
 
 # -- taking over -------------------------------------------------------------------------------------------------------
@@ -226,24 +226,24 @@ def test_nothing_fires_before_the_replay_is_through_and_then_by_due_time() -> No
     state = taken_over(recovered(5, replay_end=8))
     send(state, 5, 3)
     send(state, 6, -0)
-    assert state.replaying
+    assert state.is_gated
     assert not state.collect(NOW_MS + 1_000)
     assert state.next_due_ms() is None
     send(state, 7, 1)
     assert due_offsets(fire(state, NOW_MS + 1_000)) == [6, 7, 5]
-    assert not state.replaying
+    assert not state.is_gated
 
 
 def test_a_replay_that_ends_in_markers_ends() -> None:
     state = taken_over(recovered(5, replay_end=9))
     send(state, 5, 0)
     state.arrivals.reach(9)
-    assert not state.replaying
+    assert not state.is_gated
     assert due_offsets(fire(state, NOW_MS)) == [5]
 
 
 def test_an_intake_without_records_needs_no_replay() -> None:
-    assert not taken_over(recovered(9, replay_end=9)).replaying
+    assert not taken_over(recovered(9, replay_end=9)).is_gated
 
 
 def test_a_message_known_to_be_done_does_not_fire_again() -> None:
@@ -277,7 +277,7 @@ def test_with_a_fixed_delay_a_new_owner_goes_on_from_the_due_time_below_the_wate
     state = taken_over(fixed=True)
     state.arrivals.accept(0, NOW_MS + 50, None, None, None, NOW_MS)
     fire(state, NOW_MS + 1_050)
-    checkpoint = decode_checkpoint(state.rest().metadata)
+    checkpoint = decode_checkpoint(state.settle_checkpoint().metadata)
     assert checkpoint.due_below_ms == NOW_MS + 1_050
     after = taken_over(Recovered(1, checkpoint, DoneSet([], 1), 2), fixed=True)
     after.arrivals.accept(1, NOW_MS, None, None, None, NOW_MS)
@@ -293,7 +293,7 @@ def test_with_a_fixed_delay_an_aborted_batch_leaves_the_due_time_below_the_water
     batch = state.take(10, NOW_MS + 2_000)
     state.settle(batch)
     state.put_back(batch)
-    assert decode_checkpoint(state.rest().metadata).due_below_ms is None
+    assert decode_checkpoint(state.settle_checkpoint().metadata).due_below_ms is None
 
 
 def test_with_a_fixed_delay_a_message_given_up_counts_for_the_due_time_below_the_watermark() -> None:
@@ -310,7 +310,7 @@ def test_with_a_fixed_delay_what_was_found_done_counts_for_the_due_time_below_th
     state = taken_over(recovered(done=((0, 2),), replay_end=3), fixed=True)
     for offset in range(3):
         state.arrivals.accept(offset, NOW_MS + 100 * offset, None, None, None, NOW_MS)
-    rest = state.rest()
+    rest = state.settle_checkpoint()
     assert (rest.low, decode_checkpoint(rest.metadata).due_below_ms) == (2, NOW_MS + 1_100)
 
 
@@ -547,7 +547,7 @@ def test_a_new_owner_gives_a_timestamp_that_is_ahead_its_own_time_and_keeps_the_
     for offset, timestamp_ms in enumerate(stamps):
         accept_stamped(state, offset, timestamp_ms, NOW_MS + 2)
     assert due_offsets(fire(state, NOW_MS + 1_000)) == [0]
-    settled = state.rest()
+    settled = state.settle_checkpoint()
     assert decode_checkpoint(settled.metadata).due_below_ms == NOW_MS + 1_000
     after = taken_over(Recovered(1, decode_checkpoint(settled.metadata), DoneSet([], 1), 4), fixed=True)
     for offset in (1, 2, 3):

@@ -7,7 +7,7 @@ import pytest
 
 from tarry.core import partition
 from tarry.core.batch import FiledRun
-from tarry.core.message import Headers, HeldMessage
+from tarry.core.message import NEVER_MS, Headers, HeldMessage
 from tarry.core.partition import PartitionState
 from tarry.core.progress.checkpoint import Checkpoint, Geometry
 from tarry.core.progress.done_set import DoneSet
@@ -16,7 +16,7 @@ from tarry.core.request.intake_policy import IntakePolicy
 from tarry.core.request.reader import RequestReader
 from tarry.core.wheel.filed import filed_headers
 from tarry.core.wheel.levels import first_closed_ms
-from tarry.core.window.passed_over import BLOCK, NEVER_MS, PassedOver
+from tarry.core.window.passed_over import BLOCK, PassedOver
 from tarry.headers import CANCEL, DELAY_MS, ID, TARGET
 from tarry.timer import TimingWheel
 
@@ -237,12 +237,12 @@ def test_a_bucket_larger_than_memory_is_not_read_on_while_what_was_passed_over_h
     for now_ms in range(NOW_MS, NOW_MS + 3 * FAR_MS, 100):
         while state.close_buckets(room_bytes, now_ms):
             pass
-        for to_read in state.draining.unread(max(0, room_bytes - state.memory_bytes), 5_000):
+        for to_read in state.level_records.to_read(max(0, room_bytes - state.memory_bytes), 5_000):
             for offset in (at for run in to_read.runs for at in range(*run)):
                 message = logs[to_read.level][offset]
                 filed: Any = filed_headers(message)
-                state.draining.accept([to_read], offset, message.original_key, message.value, filed, now_ms)
-            state.draining.reach_end(to_read, now_ms)
+                state.level_records.accept([to_read], offset, message.original_key, message.value, filed, now_ms)
+            state.level_records.reach_end(to_read, now_ms)
         file_all(now_ms)
         most_bytes = max(most_bytes, state.memory_bytes)
         assert not state.collect(now_ms)

@@ -136,7 +136,7 @@ def test_nothing_fires_before_the_pauses_are_known() -> None:
     state = state_with()
     state.knows_pauses = False
     due(state, 0)
-    assert state.replaying
+    assert state.is_gated
     assert not state.collect(AT_MS)
     assert state.next_due_ms() is None
     state.knows_pauses = True
@@ -179,10 +179,10 @@ def test_what_is_obeyed_is_in_each_checkpoint_and_counts_once_that_is_committed(
     assert not state.obey(before), "the committed checkpoint says so already"
     assert state.obey(after)
     assert state.obeyed == before
-    rest = state.rest()
+    rest = state.settle_checkpoint()
     assert decode_checkpoint(rest.metadata).obeyed == after
     assert state.obey(after), "it is not committed yet"
-    state.confirm_rest()
+    state.confirm_checkpoint()
     assert state.obeyed == after
     assert not state.obey(after)
     due(state, 0)
@@ -192,7 +192,7 @@ def test_what_is_obeyed_is_in_each_checkpoint_and_counts_once_that_is_committed(
     assert decode_checkpoint(state.settle(batch).metadata).obeyed == Obeyed(6, "id")
     state.confirm(batch)
     assert state.obeyed == Obeyed(6, "id")
-    assert decode_checkpoint(state.alone(released=True)[1]).obeyed == Obeyed(6, "id")
+    assert decode_checkpoint(state.plain_checkpoint(released=True)[1]).obeyed == Obeyed(6, "id")
 
 
 @pytest.mark.parametrize("stamp_ms", [-(1 << 62), -1, 1 << 62])

@@ -35,9 +35,9 @@ def test_trimming_changes_no_answer_at_or_above_the_watermark() -> None:
     for position in range(10, 100, 10):
         pointer.note(position, position * 2)
     before = [pointer.at(low) for low in range(45, 120)]
-    pointer.trim(45)
+    pointer.drop_below(45)
     assert [pointer.at(low) for low in range(45, 120)] == before
-    pointer.trim(45)
+    pointer.drop_below(45)
     assert [pointer.at(low) for low in range(45, 120)] == before
 
 

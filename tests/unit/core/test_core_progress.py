@@ -29,8 +29,8 @@ def test_a_summary_lists_all_offsets_done_above_the_watermark_and_moves_the_poin
     progress, _ = progress_of(8)
     progress.mark({INTAKE: [1, 2, 5]})
     assert progress.behind == 497
-    settled = progress.rest(released=False, sums_up=True)
-    assert [decode_entry(record) for record in settled.summary] == [DoneEntry({INTAKE: [(1, 3), (5, 6)]})]
+    settled = progress.settle_checkpoint(released=False, sums_up=True)
+    assert [decode_entry(record) for record in settled.before] == [DoneEntry({INTAKE: [(1, 3), (5, 6)]})]
     assert (settled.low, decode_checkpoint(settled.metadata).pointer) == (0, 500)
     assert progress.pointer == 3, "it is not committed yet"
     progress.confirm()
@@ -39,8 +39,8 @@ def test_a_summary_lists_all_offsets_done_above_the_watermark_and_moves_the_poin
 
 def test_where_nothing_is_done_above_the_watermark_the_pointer_moves_and_nothing_is_said() -> None:
     progress, _ = progress_of(0)
-    settled = progress.rest(released=False, sums_up=True)
-    assert (settled.summary, decode_checkpoint(settled.metadata).pointer) == ((), 500)
+    settled = progress.settle_checkpoint(released=False, sums_up=True)
+    assert (settled.before, decode_checkpoint(settled.metadata).pointer) == ((), 500)
     progress.confirm()
     assert (progress.pointer, progress.behind) == (500, 0)
 
@@ -48,7 +48,7 @@ def test_where_nothing_is_done_above_the_watermark_the_pointer_moves_and_nothing
 def test_a_summary_that_was_not_committed_moves_no_pointer() -> None:
     progress, _ = progress_of(8)
     progress.mark({INTAKE: [1]})
-    progress.rest(released=False, sums_up=True)
+    progress.settle_checkpoint(released=False, sums_up=True)
     settled = progress.settle({INTAKE: [2]})
     progress.confirm()
     assert (decode_checkpoint(settled.metadata).pointer, progress.pointer) == (3, 3)
@@ -58,8 +58,8 @@ def test_a_summary_that_is_too_large_is_not_written() -> None:
     records = 3 * MOST_BYTES
     progress, intake = progress_of(records)
     intake.ledger.mark(range(1, records, 2))
-    settled = progress.rest(released=False, sums_up=True)
-    assert settled.summary == ()
+    settled = progress.settle_checkpoint(released=False, sums_up=True)
+    assert settled.before == ()
     assert decode_checkpoint(settled.metadata).pointer == 3
     progress.confirm()
     assert progress.pointer == 3
@@ -73,13 +73,13 @@ def test_the_journal_is_needed_from_the_committed_pointer_on_and_not_from_the_pr
     intake = IntakeProgress(Recovered(0, checkpoint, DoneSet(), 0), keeps_order=False)
     progress = Progress(checkpoint, intake, overflow, ParkedLog({}, (0, 0), 0, 0), no_names())
     assert overflow.meet(1, 2)
-    [survey] = overflow.unread(1, 1)
+    [survey] = overflow.to_read(1, 1)
     overflow.reach_end(survey)
     progress.note_journal_end(900)
     settled = progress.settle({Source(1, STRANGE): [2]})
     progress.confirm()
     assert decode_checkpoint(settled.metadata).reads_from == progress.reads_from == 500
     assert progress.pointer == 700, "the committed low watermark has passed the stranger: it is forgotten"
-    progress.rest(released=False, sums_up=False)
+    progress.settle_checkpoint(released=False, sums_up=False)
     progress.confirm()
     assert progress.reads_from == 700

@@ -53,7 +53,7 @@ def until_refiling(one: Owner) -> None:
 def read_what_is_filed_again(one: Owner) -> None:
     refiling = one.state.overflow.refiling
     assert refiling is not None
-    while refiling is one.state.overflow.refiling and not (refiling.is_read or refiling.is_over):
+    while refiling is one.state.overflow.refiling and not (refiling.is_read or refiling.is_given_up):
         one.read_levels()
 
 
@@ -108,14 +108,14 @@ def test_the_journal_is_needed_from_before_it_until_it_is_done() -> None:
     before = overflow.pointer
     assert before == refiling.pointer < one.store.journal_end
     overflow.mark(*first_waiting(one))
-    overflow.trim()
+    overflow.make_final()
     assert overflow.pointer == before
     assert [source.level for source, _ in overflow.done_ranges()] == [2]
     overflow.sum_up(one.store.journal_end)
     assert overflow.pointer == one.store.journal_end
     while waiting := one.state.placing.take_again(1, one.now_ms, 1 << 40):
         overflow.mark(waiting[0][1], [waiting[0][0].offset])
-    overflow.trim()
+    overflow.make_final()
     assert overflow.refiling is None
     assert list(overflow.done_ranges()) == []
 

@@ -70,7 +70,7 @@ class Level:
         return PartitionState("in", partition, reader, False, new_wheel, recovered, START_MS - 2_000)
 
     def open(self, state: PartitionState) -> None:
-        for to_read in state.draining.unread(ROOM_BYTES):
+        for to_read in state.level_records.to_read(ROOM_BYTES):
             self.reader.open(state, to_read)
 
     def read(self, state: PartitionState, now_ms: int = START_MS - 2_000, *, turns: int = 100) -> None:
@@ -94,7 +94,7 @@ def test_the_first_record_behind_many_aborted_ones_is_not_missed(level: Level) -
     level.write(*[START_MS] * (JOIN + 500), commit=False)
     level.write(START_MS + 1)
     state = level.take_over()
-    [to_read] = state.draining.unread(ROOM_BYTES)
+    [to_read] = state.level_records.to_read(ROOM_BYTES)
     last = to_read.runs[0][1] - 2
     # Nothing comes of offset 1, the last one of the first run.
     level.reader.open(state, ToRead(1, None, [(0, 2), (last, last + 2)]))
@@ -108,7 +108,7 @@ def test_a_log_is_not_trimmed_in_front_of_its_reader(level: Level) -> None:
     state = level.take_over()
     level.read(state)
     assert state.close_buckets(ROOM_BYTES, START_MS + 750)
-    for to_read in state.draining.unread(ROOM_BYTES):
+    for to_read in state.level_records.to_read(ROOM_BYTES):
         level.reader.open(state, to_read)
     # What is planned begins at 0, and meanwhile all before 3 is done and committed.
     state.overflow.note([3])
@@ -188,7 +188,7 @@ def test_a_bucket_is_read_when_its_own_records_are_and_not_only_those_that_are_r
     state = level.take_over()
     level.read(state)
     assert state.close_buckets(ROOM_BYTES, START_MS + 900)
-    both = state.draining.unread(ROOM_BYTES)
+    both = state.level_records.to_read(ROOM_BYTES)
     assert [to_read.runs for to_read in both] == [[(0, 2)], [(3, 4)]]
     for to_read in both:
         level.reader.open(state, to_read)
@@ -197,4 +197,4 @@ def test_a_bucket_is_read_when_its_own_records_are_and_not_only_those_that_are_r
         level.clock.advance(5)
         if state.held == 2:
             break
-    assert [to_read.runs for to_read in state.draining.unread(ROOM_BYTES)] == [[(3, 4)]]
+    assert [to_read.runs for to_read in state.level_records.to_read(ROOM_BYTES)] == [[(3, 4)]]

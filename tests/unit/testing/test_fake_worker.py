@@ -124,20 +124,20 @@ def test_a_second_worker_takes_its_share_and_all_when_the_first_is_killed(protoc
 
 
 def test_a_recovered_partition_is_released_if_its_first_copy_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
-    commit_rest = Firing.commit_rest
+    commit_checkpoints = Firing.commit_checkpoints
     held: list[PartitionState] = []
     closed: list[PartitionState] = []
 
     def refuse_once(firing: Firing, states: list[PartitionState], **options: Any) -> object:
         if held:
-            return commit_rest(firing, states, **options)
+            return commit_checkpoints(firing, states, **options)
         held.extend(states)
         raise AbortableError("the group moves on")
 
     def close(state: PartitionState) -> None:
         closed.append(state)
 
-    monkeypatch.setattr(Firing, "commit_rest", refuse_once)
+    monkeypatch.setattr(Firing, "commit_checkpoints", refuse_once)
     monkeypatch.setattr(PartitionState, "close", close)
     service = Service(4, "classic")
     service.send(20)
@@ -269,7 +269,7 @@ def gauges(worker: Worker) -> dict[tuple[str, ...], float]:
 def test_how_long_the_oldest_message_is_overdue_is_a_gauge_of_its_partition(protocol: Protocol) -> None:
     service = Service(8, protocol)
     worker = service.worker("a")
-    service.turn_until(lambda: len(worker.look().states) == 2 and not worker.look().replaying, worker)
+    service.turn_until(lambda: len(worker.look().states) == 2 and not worker.look().not_firing, worker)
     headers: list[tuple[str, bytes | None]] = [("tarry-target", b"out"), ("tarry-delay-ms", b"500")]
     service.broker.append("in", b"k", b"1", headers, 0)
     [position] = [state.position for place, state in worker.look().states.items() if place == ("in", 0)]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from tarry.api.looking.outcomes import LastOutcome, last_outcomes
 from tarry.clock import Clock
 from tarry.config import Config
-from tarry.core.expiry import NEVER_MS
+from tarry.core.expiry import NO_EXPIRY_MS
 from tarry.core.progress.source import PARKED
 from tarry.core.request.header_values import expiry_in
 from tarry.core.request.reader import RequestReader
@@ -114,7 +114,7 @@ def _plan(found: Waiting, repeated: Repeated, now_ms: int, tick_ms: int) -> Plan
     then_ms = next_times(repeated.headers, repeated.schedule, max(now_ms, due_ms), tick_ms, THEN)
     is_parked = found.source.level == PARKED
     expires_ms = expiry_in(list(repeated.headers.items()))
-    until_ms = expires_ms if expires_ms < NEVER_MS else None
+    until_ms = expires_ms if expires_ms < NO_EXPIRY_MS else None
     kept = tuple(at for at in then_ms if until_ms is None or at <= until_ms)
     state = "parked" if is_parked else "overdue" if due_ms < now_ms else "waiting"
     return Plan(found, repeated, kept, state, rule_fields(repeated.headers), until_ms)

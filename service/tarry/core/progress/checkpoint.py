@@ -6,7 +6,7 @@ characters. Every transaction that touches the partition commits it, so it is ne
 Form, version 2: fields separated by `|`, list items by `,`, numbers in hexadecimal:
 
     2|released|width,size,levels|closed,…|done,…|low,…|wheel's|pointer|due|id,id,…|cluster,intake,journal,level,…|parked
-     |index|names,complete from|control,topic
+     |index|names,complete from|obeyed,topic
 
     closed     for each overflow level the start of its first open bucket, in widths of that level
     done       for each level how many widths before that the first bucket starts that is not done
@@ -15,17 +15,15 @@ Form, version 2: fields separated by `|`, list items by `,`, numbers in hexadeci
     pointer    the intake's: all offsets done above the low watermark were journalled at or after it
     due        for an intake with a fixed delay: the due time of the record just below the low watermark, or empty
     id         the writer's transactional ids, with `%`, `,` and `|` as %25, %2C, %7C
-    cluster …  the ids of the cluster and of the topics that the offsets belong to (`origin`); the field is missing if
-               no id is known, as in checkpoints of versions of tarry that did not write it
-    parked     a pointer, too: all that is in the parked log was journalled at or after it; the field is missing or
-               empty if nothing is there
-    index      a pointer, too: the last whole index of the levels' logs was journalled at or after it; the field is
-               missing if there is none
-    names      a pointer, too: all that waits under names was journalled at or after it, as changes and shards; empty if
-               nothing waits. Then the offset of the intake from which on a message that waits has a name there; both
-               are missing if there is no name, and the offset is 0
-    control    the offset of the log of pauses below which all records are obeyed, and the id of its topic; the field is
-               missing if that log was never read
+    cluster …  the ids of the cluster and of the topics that the offsets belong to (`origin`)
+    parked     a pointer, too: all that is in the parked log was journalled at or after it
+    index      a pointer, too: the last whole index of the levels' logs was journalled at or after it
+    names      a pointer, too: all that waits under names was journalled at or after it, as changes and shards; then the
+               offset of the intake from which on a message that waits has a name there
+    obeyed     the offset of the log of pauses below which all records are obeyed, and the id of its topic
+
+The fields after `id` are empty if there is nothing to say: no id is known, nothing is parked, there is no index, no
+message waits under a name and the offset is 0, the log of pauses was never read. Empty fields at the end are left out.
 
 A later version of tarry may add fields after these. A reader ignores fields that it does not know; a later version of
 tarry reads this form.
@@ -160,7 +158,7 @@ class Checkpoint:
             names,
             "" if self.obeyed is None else f"{self.obeyed.offset:x},{_escape(self.obeyed.topic_id)}",
         ]
-        while last and not last[-1]:  # these are missing, not empty
+        while last and not last[-1]:
             del last[-1]
         return "|".join(
             (
@@ -195,9 +193,9 @@ def decode_checkpoint(text: str) -> Checkpoint:
         )
     try:
         released, shape, closed, done, low, wheel_pointer, pointer, due, writer = fields[:9]
-        origin, parked, index, names, control = [*fields[9:14], "", "", "", "", ""][:5]
+        origin, parked, index, names, obeyed = [*fields[9:14], "", "", "", "", ""][:5]
         names_pointer, _, complete_from = names.partition(",")
-        obeyed, _, control_id = control.partition(",")
+        obeyed_below, _, control_id = obeyed.partition(",")
         width_ms, size, levels = _numbers(shape, ",")
         geometry = Geometry(width_ms, size, levels)
         closed_ms = tuple(int(at, 16) * geometry.width_of(i) for i, at in enumerate(_split(closed), 1))
@@ -218,7 +216,7 @@ def decode_checkpoint(text: str) -> Checkpoint:
             names_pointer=int(names_pointer, 16) if names_pointer else None,
             names_complete_from=int(complete_from, 16) if complete_from else 0,
             origin=Origin.of([_unescape(one) for one in _split(origin)]) if origin else UNKNOWN,
-            obeyed=Obeyed(int(obeyed, 16), _unescape(control_id)) if control else None,
+            obeyed=Obeyed(int(obeyed_below, 16), _unescape(control_id)) if obeyed else None,
         )
     except (ValueError, KeyError, TypeError) as error:
         raise CheckpointError(f"not a checkpoint that this version of tarry can read ({text[:40]!r})") from error

@@ -103,10 +103,10 @@ class IntakeProgress:
         """The memory of the due times of a fixed delay."""
         return self.order.size_bytes if self.order is not None else 0
 
-    def trim(self) -> None:
+    def make_final(self) -> None:
         """Forget all below the low watermark: the marks are committed."""
-        self.ledger.trim()
+        self.ledger.make_final()
         low = self.ledger.low
-        self._pointer.trim(low)
+        self._pointer.drop_below(low)
         if self.order is not None:
-            self.order.trim(low)
+            self.order.drop_below(low)

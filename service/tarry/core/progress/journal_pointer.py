@@ -50,7 +50,7 @@ class JournalPointer:
         """Return the pointer for a low watermark."""
         return self._ends[max(bisect_right(self._positions, low) - 1, 0)]
 
-    def trim(self, low: int) -> None:
+    def drop_below(self, low: int) -> None:
         """Forget pairs that no watermark from `low` on needs."""
         drop = bisect_right(self._positions, low) - 1
         if drop > 0:

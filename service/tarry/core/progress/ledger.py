@@ -114,7 +114,7 @@ class Ledger:
         for offset in offsets:
             done[offset - base] = 0
 
-    def trim(self) -> None:
+    def make_final(self) -> None:
         """Forget the offsets below the watermark, because they are committed."""
         low = self.low
         del self._done[: low - self._base]

@@ -87,7 +87,7 @@ class LogOrder:
         at = bisect_left(self._begins, low, self._first)
         return self._due_ms[at - 1] if at > self._first else self._below_ms
 
-    def trim(self, low: int) -> None:
+    def drop_below(self, low: int) -> None:
         """Forget entries below a committed offset."""
         self._below_ms = self.below(low)
         self._first = bisect_left(self._begins, low, self._first)

@@ -23,15 +23,15 @@ from dataclasses import dataclass
 
 from tarry.core.progress.name_index import CONTINUES, ENTRY_BYTES, HASH_BYTES, NameEntry, NameIndex, Shard
 
-_PUT, _GONE, _GONE_ASIDE, _CONTINUES, _CONTINUES_ASIDE = b"+", b"-", b"~", b">", b"}"
+_PUT, _GONE, _GONE_IN_SIDE, _CONTINUES, _CONTINUES_IN_SIDE = b"+", b"-", b"~", b">", b"}"
 _GONE_BYTES = 1 + HASH_BYTES + 6
 _PUT_BYTES = 1 + ENTRY_BYTES
 _SIZES = {
     _PUT[0]: _PUT_BYTES,
     _GONE[0]: _GONE_BYTES,
-    _GONE_ASIDE[0]: _GONE_BYTES,
+    _GONE_IN_SIDE[0]: _GONE_BYTES,
     _CONTINUES[0]: _PUT_BYTES,
-    _CONTINUES_ASIDE[0]: _PUT_BYTES,
+    _CONTINUES_IN_SIDE[0]: _PUT_BYTES,
 }
 """The size of each change, by its first byte."""
 
@@ -76,9 +76,9 @@ def gone(name: bytes, offset: int) -> bytes:
     return _GONE + name + offset.to_bytes(6)
 
 
-def gone_aside(name: bytes, offset: int) -> bytes:
+def gone_in_side(name: bytes, offset: int) -> bytes:
     """Return the same change of a side transaction."""
-    return _GONE_ASIDE + name + offset.to_bytes(6)
+    return _GONE_IN_SIDE + name + offset.to_bytes(6)
 
 
 def continues(name: bytes, entry: NameEntry) -> bytes:
@@ -86,9 +86,9 @@ def continues(name: bytes, entry: NameEntry) -> bytes:
     return _CONTINUES + name + entry.packed()
 
 
-def continues_aside(name: bytes, entry: NameEntry) -> bytes:
+def continues_in_side(name: bytes, entry: NameEntry) -> bytes:
     """Return the same change of a side transaction."""
-    return _CONTINUES_ASIDE + name + entry.packed()
+    return _CONTINUES_IN_SIDE + name + entry.packed()
 
 
 def encode_shard(entry: ShardEntry) -> bytes:
@@ -205,7 +205,7 @@ class NameRecords:
             self.below = max(self.below, entry.below)
             return
         data, waiting = entry.changes, self._waiting
-        put_kind, aside_kind, continued_kind = _PUT[0], _GONE_ASIDE[0], _CONTINUES_ASIDE[0]
+        put_kind, side_kind, continued_kind = _PUT[0], _GONE_IN_SIDE[0], _CONTINUES_IN_SIDE[0]
         at, last = 0, b""
         while at < len(data):
             kind = data[at]
@@ -213,7 +213,7 @@ class NameRecords:
             waiting[data[at + 1] << 4 | data[at + 2] >> 4] += data[at:end]
             if kind == put_kind:
                 last = max(last, data[at + 1 + HASH_BYTES : at + 1 + HASH_BYTES + 6])
-            elif kind == aside_kind:
+            elif kind == side_kind:
                 change = data[at + 1 : end]
                 self._gone.append((change[:HASH_BYTES], int.from_bytes(change[HASH_BYTES:])))
             elif kind == continued_kind:
@@ -242,7 +242,7 @@ class NameRecords:
 
     def _fold(self) -> None:
         """Bring the changes that wait into the index."""
-        put_kind, continues_kinds = _PUT[0], (_CONTINUES[0], _CONTINUES_ASIDE[0])
+        put_kind, continues_kinds = _PUT[0], (_CONTINUES[0], _CONTINUES_IN_SIDE[0])
         for prefix in sorted(self._waiting):
             first, end = _first_of(prefix), _first_of(prefix + 1)
             packed = self._index.entries(first, end)

@@ -18,7 +18,7 @@ class Buckets:
     Attributes:
         spans: for each level the first offset that its log holds, and its end; `PARKED` is the parked log.
         done: for each bucket the offsets that the journal says are done.
-        journal_end: the journal's end when the take-over began.
+        journal_end: the journal's end after the checkpoint was signed.
         index: where the records of each level are, as far as that is known.
     """
 

@@ -65,8 +65,8 @@ class Recovery:
 
         Args:
             replay_end: the intake's end when the take-over began.
-            spans: for each level the first offset that its log holds, and its end.
-            journal_end: the journal's end when the take-over began.
+            spans: for each level the first offset that its log holds, and its end; `PARKED` is the parked log.
+            journal_end: the journal's end after the checkpoint was signed.
             origin: the present cluster and topic ids.
             partitions: how many partitions the intake has; 0 if that is not known.
         """

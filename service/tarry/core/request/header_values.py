@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable
 from typing import NamedTuple, final
 
-from tarry.core.expiry import NEVER_MS
+from tarry.core.expiry import NO_EXPIRY_MS
 from tarry.headers import EXPIRES_AT, ErrorCode
 from tarry.units import MAX_EPOCH_MS, format_instant, parse_instant_ms
 
@@ -84,12 +84,12 @@ def read_epoch_ms_or_rfc3339(name: str, value: bytes | None) -> int | HeaderFaul
 
 
 def expiry_in(headers: Iterable[tuple[str, bytes | None]]) -> int:
-    """Return the expiry among the original headers of a message that was accepted; `NEVER_MS` if it has none."""
+    """Return the expiry among the original headers of a message that was accepted; `NO_EXPIRY_MS` if it has none."""
     for name, value in headers:
         if name == EXPIRES_AT:
             expires_ms = read_epoch_ms_or_rfc3339(name, value)
-            return NEVER_MS if isinstance(expires_ms, HeaderFault) else expires_ms
-    return NEVER_MS
+            return NO_EXPIRY_MS if isinstance(expires_ms, HeaderFault) else expires_ms
+    return NO_EXPIRY_MS
 
 
 def read_epoch_s(name: str, value: bytes | None, _timestamp_ms: int) -> int | HeaderFault:

@@ -42,7 +42,7 @@ from collections import Counter
 from collections.abc import Sequence
 from sys import intern
 
-from tarry.core.expiry import NEVER_MS
+from tarry.core.expiry import NO_EXPIRY_MS
 from tarry.core.murmur2 import partition_of
 from tarry.core.progress.log_order import is_ahead
 from tarry.core.request.dialects import DIALECTS
@@ -178,7 +178,7 @@ class RequestReader:
         # All parts are read, even after a fault, because a rejection reports those that are known.
         message_id = self._id(found, ce_id, partition, offset)
         naming: Naming | HeaderFault | None = None
-        expires_ms: int | HeaderFault = NEVER_MS
+        expires_ms: int | HeaderFault = NO_EXPIRY_MS
         is_schedule = False
         if has_more:
             is_schedule = not found.keys().isdisjoint(REPEATS)
@@ -420,7 +420,7 @@ class RequestReader:
     ) -> tuple[int | HeaderFault, Naming | HeaderFault | None, int | HeaderFault]:
         """Return the due time before rounding, the name, and the expiry of a message that may have more headers."""
         partition, offset = place
-        expires_ms = read_epoch_ms_or_rfc3339(EXPIRES_AT, found[EXPIRES_AT]) if EXPIRES_AT in found else NEVER_MS
+        expires_ms = read_epoch_ms_or_rfc3339(EXPIRES_AT, found[EXPIRES_AT]) if EXPIRES_AT in found else NO_EXPIRY_MS
         if is_schedule:
             due_ms, naming = self._planned(found, message_id, key, value, headers, partition, offset, timestamp_ms)
             return due_ms, naming, expires_ms

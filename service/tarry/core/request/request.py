@@ -5,7 +5,7 @@
 
 from typing import NamedTuple, final
 
-from tarry.core.expiry import NEVER_MS
+from tarry.core.expiry import NO_EXPIRY_MS
 from tarry.core.request.dialects import Dialect
 from tarry.core.request.naming import Naming, Planned
 from tarry.headers import ErrorCode
@@ -33,7 +33,7 @@ class Request(NamedTuple):
     carries: bool
     dialect: Dialect | None = None
     naming: Naming | None = None
-    expires_ms: int = NEVER_MS
+    expires_ms: int = NO_EXPIRY_MS
 
 
 @final

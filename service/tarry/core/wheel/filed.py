@@ -17,7 +17,7 @@ a space. For an occurrence, it is followed by the schedule's id and the number o
 from struct import Struct
 from sys import intern
 
-from tarry.core.expiry import NEVER_MS
+from tarry.core.expiry import NO_EXPIRY_MS
 from tarry.core.message import FiledMessage, Headers, HeldCancel, HeldMessage
 from tarry.core.progress.name_index import HASH_BYTES
 from tarry.core.progress.source import Source
@@ -38,7 +38,7 @@ _CARRIES, _CANCEL, _TRANSLATED, _EXPIRES, _REPEATED = 1, 2, 4, 8, 16
 def filed_headers(message: HeldMessage) -> list[tuple[str, str | bytes | None]]:
     """Return the headers with which a message is filed."""
     flags = (_CARRIES if message.carries else 0) | (_CANCEL if type(message) is HeldCancel else 0)
-    if message.expires_ms < NEVER_MS:
+    if message.expires_ms < NO_EXPIRY_MS:
         flags |= _EXPIRES
     text, kind = message.target, type(message)
     if kind is FiledMessage or kind is HeldMessage:

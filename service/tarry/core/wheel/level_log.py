@@ -105,9 +105,9 @@ class LevelLog:
     """
 
     __slots__ = (
+        "_committed_low",
         "_gaps",
         "_marker",
-        "_noted",
         "_runs",
         "_surveyed",
         "_told_to",
@@ -146,7 +146,7 @@ class LevelLog:
         """Offsets between two transactions that were not read yet."""
         self._marker = 0
         """How many offsets behind the end hold no record: 1 for the marker of a transaction of ours, or 0."""
-        self._noted = begin
+        self._committed_low = begin
         self.trimmed = start
         """The offset below which the broker has deleted all records, as far as known."""
 
@@ -284,7 +284,7 @@ class LevelLog:
             closed: for each range that is closed and not done its first bucket, and its runs.
         """
         of_closed = (IndexRun(bucket, first, end, 0) for bucket, ranges in closed for first, end in ranges)
-        begin, end = self._noted, max(self._noted, self._known_to)
+        begin, end = self._committed_low, max(self._committed_low, self._known_to)
         return IndexPart(self.level, begin, end, within([*_index_runs(self._runs), *of_closed], begin, end))
 
     def told(self, part: IndexPart) -> None:
@@ -295,7 +295,7 @@ class LevelLog:
     # -- refiling -----------------------------------------------------------------------------------------------------
 
     def cut(self, most: int, closed: Iterable[int]) -> int:
-        """Return the offset below which records of open buckets are to be filed again: no other record keeps the log.
+        """Return the offset below which records of open buckets are to be filed again: nothing else below it is needed.
 
         Args:
             most: the highest one.
@@ -338,10 +338,10 @@ class LevelLog:
 
     def note(self, low: int) -> None:
         """Note that a checkpoint with this low watermark is committed."""
-        self._noted = max(self._noted, low)
-        self.strangers.forget(self._noted)
+        self._committed_low = max(self._committed_low, low)
+        self.strangers.forget(self._committed_low)
 
     @property
-    def noted(self) -> int:
-        """The low watermark in the committed checkpoint: below it nobody reads, so records may be deleted."""
-        return self._noted
+    def committed_low(self) -> int:
+        """The low watermark in the committed checkpoint: nobody reads below it, so records may be deleted."""
+        return self._committed_low

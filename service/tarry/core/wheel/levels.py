@@ -28,6 +28,7 @@ this is the *gate*.
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
+from tarry.core.message import NEVER_MS
 from tarry.core.progress.checkpoint import Geometry
 
 MOST_LEVELS = 4
@@ -35,9 +36,6 @@ MOST_LEVELS = 4
 
 MOST_DRAINING = 8
 """The most buckets of level 1 that are drained at the same time, when draining lags; of each other level, one."""
-
-NO_GATE_MS = 1 << 62
-"""The gate if there is no overflow wheel: later than all due times."""
 
 LEAST_LEAD_MS = 500
 """The least lead of level 1, because closing and draining even a small bucket takes some round trips."""
@@ -83,7 +81,7 @@ class Levels:
     @property
     def hot_below_ms(self) -> int:
         """The end of the hot window: messages that are due before it are held in memory."""
-        return self._closed[0] if self._closed else NO_GATE_MS
+        return self._closed[0] if self._closed else NEVER_MS
 
     def is_draining(self, level: int) -> bool:
         """Whether a range of a level is being drained."""

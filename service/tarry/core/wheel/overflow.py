@@ -60,7 +60,7 @@ STRANGE = 0
 """The bucket of records that the service has not filed."""
 
 
-_start_ms: Callable[[ClosedRange], int] = attrgetter("span.start_ms")
+_by_start: Callable[[ClosedRange], int] = attrgetter("span.start_ms")
 
 
 class Upkeep(NamedTuple):
@@ -128,7 +128,7 @@ class OverflowWheel:
         self._closed: dict[int, list[ClosedRange]] = {level: [] for level in self._logs}
         """For each level the closed ranges, by due time, from the first one on that is not done."""
         self._reading: list[ClosedRange] = []
-        """Those that are not read, the order of their closing."""
+        """Those that are not read, in the order of their closing."""
         self._marked: list[ClosedRange] = []
         """Those of which offsets were marked as done since the last commit."""
         self._recovering: ClosedRange | None = None
@@ -276,7 +276,7 @@ class OverflowWheel:
             bounds.
         """
         some = False
-        if self.refiling is not None and self.refiling.is_over:
+        if self.refiling is not None and self.refiling.is_given_up:
             self._end_refiling(self.refiling)
         room -= self._incoming
         unknown = [level for level, log in self._logs.items() if not log.is_surveyed]
@@ -326,7 +326,7 @@ class OverflowWheel:
     def range_of(self, level: int, due_ms: int) -> ClosedRange | None:
         """Return the closed range that a record in a level's log belongs to; None if its bucket is open, or done."""
         ranges = self._closed[level]
-        at = bisect_right(ranges, due_ms, key=_start_ms) - 1
+        at = bisect_right(ranges, due_ms, key=_by_start) - 1
         return ranges[at] if at >= 0 and ranges[at].covers(due_ms) else None
 
     def survey(self, level: int, offset: int, due_ms: int) -> bool:
@@ -345,9 +345,9 @@ class OverflowWheel:
     def meet(self, level: int, offset: int) -> bool:
         """Note a record that the service has not filed; return whether it is to become a dead letter."""
         log = self._logs[level]
-        return offset >= log.noted and log.strangers.meet(offset, self._journal_end)
+        return offset >= log.committed_low and log.strangers.meet(offset, self._journal_end)
 
-    def unread(self, room_bytes: int, typical_bytes: int) -> Iterator[ToRead]:
+    def to_read(self, room_bytes: int, typical_bytes: int) -> Iterator[ToRead]:
         """Yield what is to be read.
 
         Args:
@@ -358,7 +358,7 @@ class OverflowWheel:
         for log in self._logs.values():
             if unknown := log.unknown():
                 yield ToRead(log.level, None, unknown)
-        if (again := self.refiling) is not None and not (again.is_over or again.is_read):
+        if (again := self.refiling) is not None and not (again.is_given_up or again.is_read):
             yield ToRead(again.level, again, again.left_to_read())
         for one in self._reading:
             if one.passes is not None:
@@ -377,7 +377,7 @@ class OverflowWheel:
     @property
     def is_refiling(self) -> bool:
         """Whether records are read to be filed again."""
-        return self.refiling is not None and not self.refiling.is_over
+        return self.refiling is not None and not self.refiling.is_given_up
 
     @property
     def reserved_bytes(self) -> int:
@@ -432,13 +432,13 @@ class OverflowWheel:
     def give_up_refiling(self) -> None:
         """Leave the log alone from now on, because a record cannot be filed again: it waits for its bucket to close."""
         if self.refiling is not None:
-            self.refiling.is_over = True
+            self.refiling.is_given_up = True
             self._refusing.add(self.refiling.level)
 
     def _end_refiling(self, refiling: Refiling) -> None:
         """End the refiling early. What it has read and not filed again still waits where it was."""
         self.refiling = None
-        refiling.is_over = True
+        refiling.is_given_up = True
         if refiling.done:
             self._found_from = min(self._found_from, refiling.pointer) if self._found_done else refiling.pointer
         for source, ranges in refiling.done_ranges():
@@ -490,11 +490,11 @@ class OverflowWheel:
             one.staying.add(offset)
             self._advance(one)
 
-    def trim(self) -> None:
+    def make_final(self) -> None:
         """Make the marks final, because they are committed."""
         marked, self._marked = self._marked, []
         for one in marked:
-            one.ledger.trim()
+            one.ledger.make_final()
             self._advance(one)
         self._finish_refiling()
 
@@ -607,18 +607,18 @@ class OverflowWheel:
             self._consider_refiling(log, low)
 
     @property
-    def is_unnoted(self) -> bool:
+    def is_low_uncommitted(self) -> bool:
         """Whether more is done than the committed checkpoint says."""
-        return any(low > log.noted for log, low in zip(self._logs.values(), self.low, strict=True))
+        return any(low > log.committed_low for log, low in zip(self._logs.values(), self.low, strict=True))
 
     def to_trim(self) -> dict[int, int]:
         """Return the levels whose logs may be trimmed, and below which offset: the committed checkpoint says so."""
-        return {level: log.noted for level, log in self._logs.items() if log.noted > log.trimmed}
+        return {level: log.committed_low for level, log in self._logs.items() if log.committed_low > log.trimmed}
 
     @property
     def untrimmed(self) -> int:
         """The number of offsets that may be trimmed and are not trimmed yet."""
-        return sum(log.noted - log.trimmed for log in self._logs.values())
+        return sum(log.committed_low - log.trimmed for log in self._logs.values())
 
     def trimmed(self, level: int, below: int) -> None:
         """Note that the log of a level was trimmed."""

@@ -11,7 +11,7 @@ order is kept, even if all messages are due in one millisecond, and memory holds
 
 from heapq import heapify, heappop, heappush
 
-from tarry.core.message import BY_DUE, HeldMessage, OrderKey
+from tarry.core.message import BY_DUE, HeldMessage, OrderKey, order_key
 
 
 class Passes:
@@ -54,7 +54,7 @@ class Passes:
         Returns:
             The change of the memory of kept messages, in bytes.
         """
-        key = (message.due_ms, message.sequence)
+        key = order_key(message)
         # No message after a dropped one is kept, even if it fits: it would overtake the dropped one.
         if key < self.gate or (self._first_dropped is not None and key > self._first_dropped):
             return 0

@@ -42,7 +42,7 @@ class Refiling:
         "_open_ms",
         "cut",
         "done",
-        "is_over",
+        "is_given_up",
         "level",
         "moved",
         "pointer",
@@ -73,12 +73,12 @@ class Refiling:
         """The offsets that are filed again, by bucket."""
         self.moved: Counter[int] = Counter()
         """How many records of each bucket were below the cut."""
-        self.is_over = False
-        """Whether nothing more is to be read, because it ended early."""
+        self.is_given_up = False
+        """Whether nothing more is to be read, because it was given up."""
 
     def covers(self, due_ms: int) -> bool:
         """Whether a record that is due at a time is to be filed again: its bucket is open."""
-        return not self.is_over and due_ms >= self._open_ms
+        return not self.is_given_up and due_ms >= self._open_ms
 
     def holds(self, offset: int) -> bool:
         """Whether an offset is between the first one to file again and the last one."""

@@ -5,7 +5,7 @@ A named message, and a cancel by name, is decided first (`names`): it may be don
 While too many messages wait to be filed, those that are due far in the future are passed over (`passed_over`).
 """
 
-from tarry.core.message import DeadMessage, FiledMessage, Headers, HeldCancel, HeldMessage, HeldPurge
+from tarry.core.message import NEVER_MS, DeadMessage, FiledMessage, Headers, HeldCancel, HeldMessage, HeldPurge
 from tarry.core.progress.intake import IntakeProgress
 from tarry.core.progress.log_order import is_ahead
 from tarry.core.progress.name_index import NameEntry
@@ -18,7 +18,7 @@ from tarry.core.window.deferred import Deferred, NamedRecord
 from tarry.core.window.hot_window import HotWindow
 from tarry.core.window.memory import Memory
 from tarry.core.window.names import Names, Verdict
-from tarry.core.window.passed_over import NEVER_MS, PassedOver
+from tarry.core.window.passed_over import PassedOver
 from tarry.core.window.placing import Placing
 from tarry.core.window.ready import Ready
 from tarry.headers import ErrorCode

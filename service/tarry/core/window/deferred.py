@@ -8,11 +8,11 @@ due after it.
 from collections import deque
 from typing import NamedTuple
 
-from tarry.core.message import Headers, OrderKey
+from tarry.core.message import NEVER_MS, Headers, OrderKey
 from tarry.core.request.naming import Planned
 from tarry.core.request.request import NameCancelRequest, Rejection, Request
 
-_NEVER: OrderKey = (1 << 62, -1)
+_NEVER: OrderKey = (NEVER_MS, -1)
 
 
 class NamedRecord(NamedTuple):

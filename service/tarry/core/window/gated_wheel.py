@@ -10,15 +10,8 @@ from collections.abc import Callable
 from itertools import islice
 from typing import cast
 
-from tarry.core.message import BY_DUE, HeldMessage, OrderKey
+from tarry.core.message import BY_DUE, NEVER_MS, HeldMessage, OrderKey, order_key
 from tarry.timer import TimingWheel
-
-_NEVER_MS = 1 << 62
-
-
-def _key(message: HeldMessage) -> OrderKey:
-    """Return the key to compare with the gate."""
-    return message.due_ms, message.sequence
 
 
 class GatedWheel:
@@ -77,7 +70,7 @@ class GatedWheel:
     def next_due_ms(self) -> int | None:
         """When `collect` has something to do next: 0 for now; None if it has nothing before the gate moves."""
         gate = self._gate()
-        if self._ready or (self._late and any(_key(message) < gate for message in self._late.values())):
+        if self._ready or (self._late and any(order_key(message) < gate for message in self._late.values())):
             return 0
         due_ms = self._wheel.next_due_ms
         return due_ms if due_ms is not None and (due_ms, 0) < gate else None
@@ -92,9 +85,9 @@ class GatedWheel:
             due = sorted([*due, *self._late.values()], key=BY_DUE)
             self._late = {}
         gate = self._gate()
-        if due and _key(due[-1]) >= gate:  # messages with the gate's due time may be after it by their offset
-            self._late = {message.sequence: message for message in due if _key(message) >= gate}
-            due = [message for message in due if _key(message) < gate]
+        if due and order_key(due[-1]) >= gate:  # messages with the gate's due time may be after it by their offset
+            self._late = {message.sequence: message for message in due if order_key(message) >= gate}
+            due = [message for message in due if order_key(message) < gate]
         return due
 
     def close(self) -> None:
@@ -108,7 +101,7 @@ class GatedWheel:
     def _turn_back(self, now_ms: int) -> None:
         """Hold again all messages that are not due by the new time: the clock stepped back."""
         self._now_ms = now_ms
-        waiting = cast("list[HeldMessage]", self._wheel.advance(_NEVER_MS))
+        waiting = cast("list[HeldMessage]", self._wheel.advance(NEVER_MS))
         messages = [*self._ready, *self._late.values(), *waiting]
         messages.sort(key=BY_DUE)
         self._ready.clear()

@@ -15,7 +15,7 @@ message of a name is dropped as soon as it is met.
 from collections.abc import Callable, Iterable
 
 from tarry.core.batch import Batch, Resolution
-from tarry.core.message import HeldCancel, HeldMessage, HeldPurge, OrderKey
+from tarry.core.message import HeldCancel, HeldMessage, HeldPurge, OrderKey, order_key
 from tarry.core.progress.name_index import NameEntry
 from tarry.core.progress.source import INTAKE
 from tarry.core.window.gated_wheel import GatedWheel
@@ -129,7 +129,7 @@ class HotWindow:
         if self._names.is_superseded(message):
             self._names.drop(message)
             return
-        if (message.due_ms, message.sequence) < self._gate():
+        if order_key(message) < self._gate():
             if self._undecided.withholds_another(message, self._names.is_superseded):
                 self._ready.resolutions.append(Resolution(Outcome.DUPLICATE, message, is_taken=True))
                 return
@@ -155,7 +155,7 @@ class HotWindow:
         """Return the earliest due time of the messages that are held and did not fire yet; None if there is none."""
         return self._wheel.first_due_ms()
 
-    def is_held_before(self, key: OrderKey) -> bool:
+    def is_gate_before(self, key: OrderKey) -> bool:
         """Whether the gate is before a key: then nothing to fire does not mean that all before the key has fired."""
         return self._gate() < key
 

@@ -37,9 +37,9 @@ from tarry.core.progress.name_records import (
     NameRecords,
     ShardEntry,
     continues,
-    continues_aside,
+    continues_in_side,
     gone,
-    gone_aside,
+    gone_in_side,
     joined,
     put,
 )
@@ -295,7 +295,7 @@ class Names:
             self._memory.held_bytes -= message.drop_content()
         self._dropped.append(message)
 
-    def drops(self, messages: deque[HeldMessage]) -> bool:
+    def drop_first_if_superseded(self, messages: deque[HeldMessage]) -> bool:
         """Drop the first message of a queue if it is superseded; return whether it was."""
         if not self.is_superseded(messages[0]):
             return False
@@ -388,7 +388,7 @@ class Names:
             debt -= max(len(shard.entries), LEAST_DEBT_BYTES)
         return debt
 
-    def rest(self, low: int) -> list[bytes]:
+    def settle_checkpoint(self, low: int) -> list[bytes]:
         """Return what to write about names without a batch.
 
         Args:
@@ -444,25 +444,25 @@ class Names:
 
     # -- side transactions --------------------------------------------------------------------------------------------
 
-    def begin_aside(self, records: Iterable[HeldMessage | DeadMessage]) -> None:
+    def begin_side(self, records: Iterable[HeldMessage | DeadMessage]) -> None:
         """Note that a side transaction tries to complete messages."""
         for record in records:
             if record.name is not None:
                 self._in_flight[record.sequence] = self._journal_end
 
-    def journal_aside(self, records: Iterable[HeldMessage | DeadMessage], batch: Batch | None = None) -> list[bytes]:
+    def journal_of_side(self, records: Iterable[HeldMessage | DeadMessage], batch: Batch | None = None) -> list[bytes]:
         """Return the journal's records of a side transaction about names.
 
         Args:
             records: the messages that it completes.
             batch: what it delivers; None for letters.
         """
-        changes = [gone_aside(name, offset) for name, offset in self._current(records, batch)]
+        changes = [gone_in_side(name, offset) for name, offset in self._current(records, batch)]
         if batch is not None:
-            changes += [continues_aside(name, entry) for name, entry in _continued(batch)]
+            changes += [continues_in_side(name, entry) for name, entry in _continued(batch)]
         return [encode_names(part) for part in joined(changes, RECORD_BYTES)]
 
-    def end_aside(
+    def end_side(
         self, records: Sequence[HeldMessage | DeadMessage], *, committed: bool, batch: Batch | None = None
     ) -> None:
         """Note that the side transaction is over.

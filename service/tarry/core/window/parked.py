@@ -21,7 +21,7 @@ from collections.abc import Callable, Container, Iterable, Sequence
 from operator import attrgetter
 
 from tarry.core.batch import UNBOUNDED, Batch, Resolution
-from tarry.core.message import FiledMessage, Headers, HeldMessage, HeldPurge, OrderKey
+from tarry.core.message import FiledMessage, Headers, HeldMessage, HeldPurge, OrderKey, order_key
 from tarry.core.progress.source import PARKED, Source
 from tarry.core.request.occurrence import Occurrence
 from tarry.core.wheel.filed import read_filed, target_of
@@ -34,7 +34,7 @@ PARK_AFTER_MS = 30_000
 """A parked message stays in memory for this long after its due time, if there is room."""
 
 FILINGS = 3
-"""Messages that were parked for that long are filed this many times in the same time."""
+"""How often messages that were parked for that long are filed, in the same time."""
 
 
 class WantedMessages:
@@ -232,10 +232,10 @@ class Parked:
         if queue is None or not queue.purges:
             return Batch()
         purge, has_more = queue.purges[0], self._has_more(topic, queue)
-        batch = Batch(queue.take(limit, limit_bytes, _key_of(purge), self._names, UNBOUNDED, has_more=has_more))
+        batch = Batch(queue.take(limit, limit_bytes, order_key(purge), self._names, UNBOUNDED, has_more=has_more))
         why = f"purged by the record at offset {purge.sequence} of the intake's partition"
         batch.give_up({message.sequence: (ErrorCode.PURGED, why) for message in batch.due})
-        if not batch and queue.is_past(_key_of(purge), has_more=has_more):
+        if not batch and queue.is_past(order_key(purge), has_more=has_more):
             batch.resolutions.append(Resolution(Outcome.PURGED, queue.purges.popleft()))
         queue.is_tried = bool(batch)
         return batch
@@ -413,7 +413,7 @@ class _Queue:
         if not first:
             return first if has_more else rest
         # A message that came late may be due before those in the log.
-        return rest if rest and _key_of(rest[0]) < _key_of(first[0]) else first
+        return rest if rest and order_key(rest[0]) < order_key(first[0]) else first
 
     def take(
         self, limit: int, limit_bytes: int, before: OrderKey, names: Names, occurrences: int, *, has_more: bool
@@ -430,7 +430,7 @@ class _Queue:
                 names.drop(self.pop(messages))
                 continue
             limit_bytes -= message.size_bytes
-            if _key_of(message) >= before or (limit_bytes < 0 and taken) or not names.is_admitted(message):
+            if order_key(message) >= before or (limit_bytes < 0 and taken) or not names.is_admitted(message):
                 break
             if isinstance(message, Occurrence):
                 if not occurrences:
@@ -456,7 +456,7 @@ class _Queue:
             has_more: whether the log has messages that are not in memory.
         """
         messages = self.next_ones(has_more=has_more)
-        return _key_of(messages[0]) >= key if messages else not has_more
+        return order_key(messages[0]) >= key if messages else not has_more
 
     @property
     def may_be_filed(self) -> bool:
@@ -470,7 +470,7 @@ class _Queue:
     def put(self, message: HeldMessage) -> None:
         """Park a message behind all others; after the clock stepped back, in due order."""
         rest, at = self.rest, len(self.rest)
-        while at and _key_of(rest[at - 1]) > _key_of(message):
+        while at and order_key(rest[at - 1]) > order_key(message):
             at -= 1
         rest.insert(at, message)
         self.rest_bytes += message.size_bytes
@@ -482,7 +482,7 @@ class _Queue:
         others = [message for message in messages if message.source.level != PARKED]
         self.first.extendleft(reversed(of_log))
         self.first_bytes += sum(message.size_bytes for message in of_log)
-        if self.rest and others and _key_of(self.rest[0]) < _key_of(others[-1]):
+        if self.rest and others and order_key(self.rest[0]) < order_key(others[-1]):
             # The clock stepped back, and messages with earlier due times were parked meanwhile.
             for message in others:
                 self.put(message)
@@ -492,8 +492,3 @@ class _Queue:
 
 
 _offset = attrgetter("offset")
-
-
-def _key_of(message: HeldMessage) -> OrderKey:
-    """Return the key by which the messages in memory are ordered."""
-    return message.due_ms, message.sequence

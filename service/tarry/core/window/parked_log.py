@@ -135,7 +135,7 @@ class TargetLog:
         """Remove marks: their transaction aborted."""
         self._done.difference_update(offsets)
 
-    def trim(self) -> None:
+    def make_final(self) -> None:
         """Forget messages that are done, before the first one that is not: the marks are committed."""
         while self._order and self._order[0] in self._done:
             self._done.remove(offset := self._order.popleft())
@@ -269,12 +269,12 @@ class ParkedLog:
         """Remove marks: their transaction aborted."""
         self._logs[self._names[source.bucket]].unmark(offsets)
 
-    def trim(self) -> None:
+    def make_final(self) -> None:
         """Make the marks final, because they are committed."""
         for target in self._marked:
             if (log := self._logs.get(target)) is None:
                 continue
-            log.trim()
+            log.make_final()
             self.tidy(log)
         self._marked.clear()
 

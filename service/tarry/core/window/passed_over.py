@@ -13,13 +13,10 @@ Cost: one byte for each offset from the first that is passed over to the last.
 
 from collections import deque
 
-from tarry.core.message import OrderKey
+from tarry.core.message import NEVER_MS, OrderKey
 
 BLOCK = 4_096
 """The number of offsets for which one earliest due time is kept."""
-
-NEVER_MS = 1 << 62
-"""Later than all due times."""
 
 
 class PassedOver:

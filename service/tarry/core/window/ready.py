@@ -55,14 +55,14 @@ class Ready:
         else:
             self.dead.append(dead)
 
-    def take(self, limit: int, limit_bytes: int, now_ms: int, away: Container[str], parked: Parked) -> Batch:
+    def take(self, limit: int, limit_bytes: int, now_ms: int, apart: Container[str], parked: Parked) -> Batch:
         """Take a batch, in order.
 
         Args:
             limit: the most messages to take.
             limit_bytes: the most bytes to take; the first message is taken even if it is larger.
             now_ms: wall time; a message that is no longer due because the clock stepped back is not taken.
-            away: targets whose messages are parked instead; so are those of targets that have parked messages.
+            apart: targets whose messages are parked instead; so are those of targets that have parked messages.
             parked: takes those messages.
         """
         batch, names = Batch(), self._names
@@ -71,7 +71,7 @@ class Ready:
         below = names.take(batch, -(-limit // share), limit_bytes // share)
         if self.dead or self.resolutions:
             self._take_undelivered(batch, below, limit - len(batch), limit_bytes - batch.size_bytes)
-        self._take_due(batch, below, limit - len(batch), limit_bytes - batch.size_bytes, now_ms, away, parked)
+        self._take_due(batch, below, limit - len(batch), limit_bytes - batch.size_bytes, now_ms, apart, parked)
         return batch
 
     def _take_due(
@@ -81,11 +81,11 @@ class Ready:
         room: int,
         limit_bytes: int,
         now_ms: int,
-        away: Container[str],
+        apart: Container[str],
         parked: Parked,
     ) -> None:
         """Take messages that are due: those with names only below an offset; begin purges."""
-        ready, due, parks = self.due, batch.due, bool(away) or bool(parked)
+        ready, due, parks = self.due, batch.due, bool(apart) or bool(parked)
         occurrences = self.most_occurrences - len(batch.occurrences)
         # A message must not leave before what is its duplicate: after a take-over, nobody would know that it is one.
         last_ms = min(now_ms, self.resolutions[0].message.due_ms - 1) if self.resolutions else now_ms
@@ -101,10 +101,10 @@ class Ready:
                 repeats = type(message) is Occurrence
                 if message.sequence >= below or (repeats and occurrences <= 0):
                     break  # the decision on it is not committed, nor in this batch
-                if self._names.drops(ready):
+                if self._names.drop_first_if_superseded(ready):
                     continue
                 occurrences -= repeats
-            if parks and (message.target in away or message.target in parked):
+            if parks and (message.target in apart or message.target in parked):
                 ready.popleft()
                 parked.park(message)
                 continue

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from heapq import heappop, heappush
 from operator import attrgetter
 
-from tarry.core.message import HeldCancel, HeldMessage, OrderKey
+from tarry.core.message import HeldCancel, HeldMessage, OrderKey, order_key
 
 _Name = tuple[bytes, int]
 """Id and due time."""
@@ -54,7 +54,7 @@ class Undecided:
     def add(self, record: HeldMessage) -> None:
         """Let a cancel, or a message whose id and due time are known, wait for the gate."""
         self._waiting[record.sequence] = record
-        heappush(self._order, (record.due_ms, record.sequence))
+        heappush(self._order, order_key(record))
         if type(record) is HeldCancel:
             insort(self._cancels.setdefault((record.id, record.due_ms), []), record.sequence)
 

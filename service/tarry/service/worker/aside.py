@@ -2,7 +2,7 @@
 
 - *quarantined*: only an operator can remove the cause (a foreign record in its journal, a log that was deleted, a topic
   that was not grown along with the intake, a missing right). It is tried again every minute.
-- *waiting*: one of its logs has no leader, or a broker does not know the log although it may exist. It is taken over
+- *away*: one of its logs has no leader, or a broker does not know the log although it may exist. It is taken over
   again as soon as all its logs have leaders.
 
 Each is reported once, and again when one becomes the other or the reason changes: in the log, in a metric, and by
@@ -49,10 +49,10 @@ class Aside:
 
     def lines(self) -> list[str]:
         """Return a line for each, with the reason."""
-        quarantined, waiting = sorted(self.quarantined.items()), sorted(self.waiting.items())
+        quarantined, away = sorted(self.quarantined.items()), sorted(self.away.items())
         return [
             *(f"{topic}/{partition} is quarantined: {why}" for (topic, partition), why in quarantined),
-            *(f"{topic}/{partition} waits: {why}" for (topic, partition), why in waiting),
+            *(f"{topic}/{partition} waits: {why}" for (topic, partition), why in away),
         ]
 
     def __iter__(self) -> Iterator[Place]:
@@ -67,7 +67,7 @@ class Aside:
         return {place: one.why for place, one in self._places.items() if one.try_at_ms is not None}
 
     @property
-    def waiting(self) -> Mapping[Place, str]:
+    def away(self) -> Mapping[Place, str]:
         """Partitions with a log that has no leader, and why."""
         return {place: one.why for place, one in self._places.items() if one.try_at_ms is None}
 
@@ -75,7 +75,7 @@ class Aside:
         """Set a partition aside until an operator removes the cause; it is tried again every minute."""
         self._put(place, why, self._clock.monotonic_ms() + TRY_EVERY_MS, "partition_quarantined")
 
-    def wait(self, place: Place, why: str) -> None:
+    def set_away(self, place: Place, why: str) -> None:
         """Set a partition aside until all its logs have leaders."""
         self._put(place, why, None, "partition_waits")
 

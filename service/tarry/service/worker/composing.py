@@ -6,7 +6,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
 
-from tarry.core.batch import Batch
+from tarry.core.batch import Batch, Settlement
 from tarry.core.delivery import (
     OutHeaders,
     answer_result,
@@ -23,13 +23,13 @@ from tarry.errors import AbortableError
 from tarry.kafka.errors import error_of
 from tarry.kafka.topics import DEAD, JOURNAL, RESULTS
 from tarry.kafka.transaction import Transactor
-from tarry.kafka.types import Place
+from tarry.kafka.types import OffsetMetadata, Place
 from tarry.service.worker.verdicts import verdict_of
 
 Blame = Callable[[Place, HeldMessage, KafkaError | None, Any], None]
 """Takes the delivery report of a message: its place, the message, the error or None, the record."""
 
-SetAside = Callable[[PartitionState, Batch], Sequence[DeadMessage]]
+SplitOff = Callable[[PartitionState, Batch], Sequence[DeadMessage]]
 """Removes from a batch the dead letters that go apart, before the batch is written; returns them."""
 
 OwnFailure = Callable[[Place, KafkaError], None]
@@ -41,14 +41,14 @@ class Composer:
 
     Args:
         transactor: the producer.
-        set_aside: removes the dead letters of a batch that go apart.
+        split_off: removes the dead letters of a batch that go apart.
         blame: takes the delivery report of a message.
         on_own_failure: takes the failed delivery of a record to one of our own topics.
     """
 
-    def __init__(self, transactor: Transactor, set_aside: SetAside, blame: Blame, on_own_failure: OwnFailure) -> None:
+    def __init__(self, transactor: Transactor, split_off: SplitOff, blame: Blame, on_own_failure: OwnFailure) -> None:
         self._transactor = transactor
-        self._set_aside = set_aside
+        self._split_off = split_off
         self._blame = blame
         self._on_own_failure = on_own_failure
 
@@ -76,7 +76,7 @@ class Composer:
         produce, blame = self._transactor.produce, self._blame
         own = state.partition
         batch.expire(now_ms)
-        state.condemn(batch)
+        state.end_unfollowed(batch)
         refused: dict[int, tuple[str, str]] = {}
         # First of all: what was decided, was decided before any of the others left.
         outcomes = [
@@ -102,7 +102,7 @@ class Composer:
             outcomes.append({"key": message.id, "value": fired_result(message, source, now_ms)})
         if refused:
             batch.give_up(refused)
-        apart = self._set_aside(state, batch)
+        apart = self._split_off(state, batch)
         for dead in batch.dead:
             source = dead.named_from(prefix)
             self.add(state.intake + DEAD, own, dead.key, dead.value, dead_headers(dead))
@@ -123,6 +123,12 @@ class Composer:
         """
         for message, follower in batch.followers:
             self.add(state.intake, state.partition, message.key, message.value, follower.headers)
+
+    def settle(self, state: PartitionState, settlement: Settlement) -> OffsetMetadata:
+        """Write the journal's records of a settlement; return the offset to commit with them, with its metadata."""
+        for record in (*settlement.before, settlement.journal):
+            self.journal(state, record)
+        return settlement.low, settlement.metadata
 
     def journal(self, state: PartitionState, record: bytes) -> None:
         """Write a record to the partition's journal."""

@@ -1,9 +1,9 @@
-"""Draining: buckets are closed when their time comes, read, and deleted when all their records are done.
+"""Draining: buckets are closed when their time comes, and read; the logs are trimmed below what is not done.
 
     close     between two filings of the bucket's partition; then commit the checkpoint that names the bucket as closed,
               before any message is filed or fired by the new bounds
     read      with separate readers: level 1 as fast as possible, because it is due soon; the levels above, which are
-              only moved down, at an even pace over most of their lead (`LevelReader`)
+              only moved down, at an even pace over three quarters of their lead (`LevelReader`)
     trim      delete done records (`Trimming`)
 
 Nothing here waits, except the commit of a checkpoint.
@@ -20,14 +20,11 @@ from tarry.kafka.offsets import Offsets
 from tarry.kafka.partition_logs import proof_of
 from tarry.kafka.reader import Reader
 from tarry.kafka.types import Place
-from tarry.service.worker.budget import LEAST_SHARE, is_full
+from tarry.service.worker.budget import DRAINING_SHARE, LEAST_SHARE, PAUSE_AT, is_behind, is_full
 from tarry.service.worker.context import Context
-from tarry.service.worker.filing import PAUSE_AT, Filer, is_behind
+from tarry.service.worker.filing import Filer
 from tarry.service.worker.level_reader import LevelReader
 from tarry.service.worker.trimming import Trimming
-
-SHARE = 0.5
-"""The share of the memory for held messages that draining buckets may fill."""
 
 
 class Draining:
@@ -40,7 +37,7 @@ class Draining:
         filer: knows which partitions have an open filing transaction.
         most_to_file: how many messages may wait to be filed before the intakes' far messages are passed over.
         upkeep: how often the levels' logs are looked after.
-        commit_rest: commits checkpoints of partitions.
+        commit_checkpoints: commits checkpoints of partitions.
         budget_bytes: the memory for held messages.
         context: time and the log.
     """
@@ -53,7 +50,7 @@ class Draining:
         filer: Filer,
         most_to_file: int,
         upkeep: Upkeep,
-        commit_rest: Callable[[Sequence[PartitionState]], object],
+        commit_checkpoints: Callable[[Sequence[PartitionState]], object],
         budget_bytes: int,
         context: Context,
     ) -> None:
@@ -61,7 +58,7 @@ class Draining:
         self._filer = filer
         self._most_to_file = most_to_file
         self._upkeep = upkeep
-        self._commit_rest = commit_rest
+        self._commit_checkpoints = commit_checkpoints
         self._budget_bytes = budget_bytes
         self._clock = context.clock
         self._context = context
@@ -106,13 +103,13 @@ class Draining:
         least_bytes = int(self._budget_bytes * LEAST_SHARE) // len(with_levels)
         for state in with_levels:
             state.overflow.upkeep = self._upkeep
-            for to_read in state.draining.unread(room_bytes, least_bytes):
+            for to_read in state.level_records.to_read(room_bytes, least_bytes):
                 is_urgent = to_read.level == 1 and not isinstance(to_read.range, Refiling)
                 (self._hot if is_urgent else self._cold).open(state, to_read)
         try:
             self._read(with_levels, self._clock.now_ms())
         except LogError:
-            # Perhaps a new owner has emptied the bucket, and we do not know yet that we lost it: then this raises.
+            # Perhaps a new owner has trimmed the log, and we do not know yet that we lost it: then this raises.
             self._membership.commit(proof_of(state.place for state in with_levels))
             raise
 
@@ -160,7 +157,9 @@ class Draining:
 
     def _room_bytes(self, states: Sequence[PartitionState]) -> int:
         """Return how much of level 1's memory each partition may still fill; the rest is for records of the intake."""
-        return max(0, int(self._budget_bytes * SHARE) - sum(state.memory_bytes for state in states)) // len(states)
+        return max(0, int(self._budget_bytes * DRAINING_SHARE) - sum(state.memory_bytes for state in states)) // len(
+            states
+        )
 
     def _commit_later(self, state: PartitionState) -> None:
         if state not in self._uncommitted:
@@ -168,7 +167,7 @@ class Draining:
 
     def _commit(self) -> None:
         try:
-            self._commit_rest(self._uncommitted)
+            self._commit_checkpoints(self._uncommitted)
         except AbortableError as error:
             self._context.on_event("checkpoint_not_committed", reason=str(error))  # the next turn tries again
         else:

@@ -11,7 +11,7 @@ A bucket is closed only between two filings of its partition. So its end is cert
 bucket.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import groupby
@@ -46,9 +46,6 @@ if TYPE_CHECKING:
 
 FILE_EVERY_MS = 50
 """The least time from the start of one filing to the next: a message that waits longer than a minute is not urgent."""
-
-PAUSE_AT = 4
-"""All reading pauses when this many times `most_to_file` wait: they are due too soon to be passed over."""
 
 BACKOFF_MS = 500
 """How long to wait before the next filing, after one failed for a cause that passes."""
@@ -277,29 +274,17 @@ class Filer(SideTransactions[_Attempt]):
         else:
             self._on_event("filing_aborted", reason=attempt.refusal)
             self._suspects = len(attempt)
-        self._put_back(attempt)
-        self._producer.renew()
+        self._abort(attempt)
 
     def _on_failure(self, attempt: _Attempt, reason: str) -> None:
         self._on_event("filing_aborted", reason=reason)
         self._bound.shrink(size_of(attempt.batches))
-        self._put_back(attempt)
+        self._abort(attempt)
         self._next_ms = self._clock.monotonic_ms() + BACKOFF_MS
-        self._producer.renew()
 
     def _clear(self, messages: int) -> None:
         """Count this many suspects as filed or dead."""
         self._suspects = max(0, self._suspects - messages)
 
-    def _return(self, attempt: _Attempt, state: PartitionState, batch: Filing) -> None:
+    def _put_back_batch(self, attempt: _Attempt, state: PartitionState, batch: Filing) -> None:
         state.put_back_filed(batch, attempt.verdicts.get(state, {}))
-
-
-def is_behind(states: Iterable[PartitionState], most: int) -> bool:
-    """Return whether more than `most` messages wait to be filed, and may be filed now: this bounds memory.
-
-    Args:
-        states: partitions whose messages are filed by the same producer.
-        most: the bound.
-    """
-    return sum(state.placing.to_file - state.placing.held_up for state in states) > most

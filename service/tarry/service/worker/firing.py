@@ -34,7 +34,7 @@ from tarry.service.worker.letters import LetterWriter
 from tarry.service.worker.parking import Parking
 from tarry.service.worker.targets import Targets
 from tarry.service.worker.verdicts import (
-    condemn_refused,
+    end_refused_schedules,
     intakes_of,
     is_caused_by_another,
     is_refusal,
@@ -117,12 +117,12 @@ class Firing:
         ready = [
             state
             for state in states
-            if state.collect(now_ms) and not (is_resting and state.replaying and not state.names.has_pending)
+            if state.collect(now_ms) and not (is_resting and state.is_gated and not state.names.has_pending)
         ]
         if not ready or monotonic_ms < self.not_before_ms:
             return
         self._next_ms = monotonic_ms + self._interval_ms
-        if any(state.replaying for state in ready):
+        if any(state.is_gated for state in ready):
             self._next_in_replay_ms = monotonic_ms + REPLAY_REST_MS
         self._turns += 1
         self.fire(rotated(ready, self._turns))
@@ -151,7 +151,7 @@ class Firing:
         try:
             self._validate(fired)
         except RetriableError as error:
-            self._put_back(fired, error, rest=True)
+            self._put_back(fired, error, backs_off=True)
             return 0
         fired = [(state, batch) for state, batch in fired if len(batch)]
         if not fired:
@@ -163,7 +163,7 @@ class Firing:
             if not self._has_failed():
                 self._transactor.poll(REPORT_WAIT_S)
             learned = self._learn_from_failures(fired, error)
-            self._put_back(fired, error, rest=not learned)
+            self._put_back(fired, error, backs_off=not learned)
             self._give_up()
             if learned and not self._transactor.is_stuck:
                 # A refused record leaves a gap in the sequence that the next transaction would wait for.
@@ -178,7 +178,7 @@ class Firing:
         self._deliveries.note(fired, committed_ms)
         return sum(len(batch) for _, batch in fired)
 
-    def commit_rest(
+    def commit_checkpoints(
         self,
         states: Sequence[PartitionState],
         *,
@@ -208,11 +208,8 @@ class Firing:
         try:
             offsets: dict[Place, OffsetMetadata] = {}
             for state in states:
-                rest = state.rest(released=released, sums_up=state in summed_up)
-                offsets[state.place] = (rest.low, rest.metadata)
-                for record in rest.summary:
-                    self._composer.journal(state, record)
-                self._composer.journal(state, rest.journal)
+                settled = state.settle_checkpoint(released=released, sums_up=state in summed_up)
+                offsets[state.place] = self._composer.settle(state, settled)
             self._transactor.send_offsets(offsets, self._membership.metadata())
             self._transactor.commit()
         except AbortableError:
@@ -221,7 +218,7 @@ class Firing:
             self._give_up()
             raise
         for state in states:
-            state.confirm_rest()
+            state.confirm_checkpoint()
         return offsets
 
     def _give_up(self) -> None:
@@ -278,11 +275,7 @@ class Firing:
         for state, batch in fired:
             self._composer.write(state, batch, self._targets.partitions, now_ms)
             self._composer.follow(state, batch)
-            settled = state.settle(batch)
-            offsets[state.place] = (settled.low, settled.metadata)
-            for record in settled.summary:
-                self._composer.journal(state, record)
-            self._composer.journal(state, settled.journal)
+            offsets[state.place] = self._composer.settle(state, state.settle(batch))
         self._transactor.send_offsets(offsets, self._membership.metadata())
         self._transactor.deliver(self._has_failed)
         if self._has_failed():
@@ -309,7 +302,7 @@ class Firing:
 
     def _learn_from_failures(self, fired: Batches, aborted_by: AbortableError) -> bool:
         """Find the targets that caused the failure; return whether the next try will differ from this one."""
-        learned = condemn_refused(fired, self._own_failures)
+        learned = end_refused_schedules(fired, self._own_failures)
         learned = self._learn_from_our_own(fired) or learned
         if aborted_by.code == _UNAUTHORIZED:
             # The client library does not name the record here: ask the brokers which targets we may not write to.
@@ -332,7 +325,7 @@ class Firing:
             # may not write.
             self._targets.forget_all()
             denied = self._targets.denied(intakes_of(fired), self._clock.monotonic_ms())
-            learned = condemn_refused(fired, {}, denied)
+            learned = end_refused_schedules(fired, {}, denied)
         return learned
 
     def _learn_from_our_own(self, fired: Batches) -> bool:
@@ -345,7 +338,7 @@ class Firing:
         intakes = {state.place for state, _ in fired}
         for (topic, partition), errors in self._own_failures.items():
             if (refusal := next(filter(is_refusal, errors), None)) and topic.endswith(DEAD):
-                self._letters.set_apart(topic.removesuffix(DEAD), refusal.str())
+                self._letters.separate(topic.removesuffix(DEAD), refusal.str())
                 learned = True
             elif refusal is not None and (topic, partition) not in intakes:
                 is_too_much = True
@@ -364,11 +357,11 @@ class Firing:
             self._parking.send_away([topic], reason)
         return bool(obstacles)
 
-    def _put_back(self, fired: Batches, error: Exception, *, rest: bool) -> None:
+    def _put_back(self, fired: Batches, error: Exception, *, backs_off: bool) -> None:
         for state, batch in fired:
             state.put_back(batch, self._parking.apart_in(state.intake))
         self._tally.count(ABORTED)
-        if rest:
+        if backs_off:
             self._resting_until_ms = self._clock.monotonic_ms() + BACKOFF_MS
         self._on_event("transaction_aborted", reason=str(error))
 

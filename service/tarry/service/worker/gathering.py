@@ -45,7 +45,7 @@ class Gathering:
     def change(self, view: View) -> object:
         """Return a value that differs from the last one if something has happened since."""
         states = [(place, state.held, state.parked.by_target(), state.obeyed) for place, state in view.states.items()]
-        aside = sorted(view.aside.quarantined), sorted(view.standing)
+        aside = sorted(view.aside.quarantined), sorted(view.standby)
         return self._deliveries.total, states, aside, self._pauses()
 
     def gather(self, view: View) -> dict[Place, Figures]:
@@ -62,7 +62,7 @@ class Gathering:
             clock_skew_ms=None if skew_ms is None else round(skew_ms),
             takeovers=self._takeovers,
             quarantined=tuple(f"{topic}/{number}" for topic, number in sorted(view.aside.quarantined)),
-            standby=tuple(f"{topic}/{number}" for topic, number in sorted(view.standing)),
+            standby=tuple(f"{topic}/{number}" for topic, number in sorted(view.standby)),
         )
         self._since_ms = monotonic_ms
         paused = {intake: _paused(pauses) for intake, pauses in self._pauses().items()}

@@ -143,7 +143,7 @@ class HealthReporter:
     def _gauges(self, view: View) -> dict[SeriesKey, float]:
         gauges: dict[SeriesKey, float] = {
             (ASSIGNED.name,): len(view.states) + view.waiting + len(view.aside),
-            (REPLAYING.name,): view.replaying,
+            (REPLAYING.name,): view.not_firing,
             (HELD_BYTES.name,): sum(state.memory_bytes for state in view.states.values()),
             (BUDGET_BYTES.name,): self._budget_bytes,
             (CLOCK_AHEAD.name,): self._clock.ahead_ms / 1000,
@@ -157,7 +157,7 @@ class HealthReporter:
                 gauges[series] = gauges.get(series, 0) + value
             if (end := self._ends.get(place)) is not None:
                 gauges[LAG.name, place[0], str(place[1])] = max(0, end - state.position)
-        for family, places in ((QUARANTINED, view.aside.quarantined), (WITHOUT_LEADER, view.aside.waiting)):
+        for family, places in ((QUARANTINED, view.aside.quarantined), (WITHOUT_LEADER, view.aside.away)):
             for topic, partition in places:
                 gauges[family.name, topic, str(partition)] = 1
         pauses = self._pauses()
@@ -175,7 +175,7 @@ def _gauges_of(place: Place, state: PartitionState, now_ms: int) -> Iterator[tup
     yield (SERVED.name, intake, str(partition)), 1
     yield (WAITING.name, intake), state.waiting
     yield (PASSED_OVER.name, intake), len(state.passed_over)
-    if not state.replaying:
+    if not state.is_gated:
         yield (OVERDUE.name, intake, str(partition)), state.overdue_ms(now_ms) / 1000
     for level, messages in state.overflow.in_buckets.items():
         yield (IN_BUCKETS.name, intake, str(level)), messages
@@ -198,6 +198,6 @@ def _health(view: View, silent_ms: int) -> Health:
         return Health(ready=False, why="the group has not assigned partitions to this process yet")
     if view.waiting:
         return Health(ready=False, why=f"{view.waiting} partitions wait to be taken over")
-    if replaying := view.replaying:
-        return Health(ready=False, why=f"{replaying} partitions are being replayed")
+    if count := view.not_firing:
+        return Health(ready=False, why=f"{count} partitions are being replayed")
     return Health(ready=True, why="\n".join(view.aside.lines()))

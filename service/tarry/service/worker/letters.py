@@ -72,7 +72,7 @@ class LetterWriter(SideTransactions[_Attempt]):
         self._next_ms = 0
         self._turns = 0
 
-    def set_apart(self, intake: str, reason: str) -> None:
+    def separate(self, intake: str, reason: str) -> None:
         """Write all letters of an intake apart for `KEPT_MS`, because its dead-letter topic has refused one."""
         if not self.takes_all(intake):
             self._on_event("dead_letters_apart", intake=intake, reason=reason)
@@ -88,7 +88,7 @@ class LetterWriter(SideTransactions[_Attempt]):
         Returns:
             These letters.
         """
-        return state.set_aside(batch, every=self.takes_all(state.intake)) if batch.dead else []
+        return state.split_off_letters(batch, every=self.takes_all(state.intake)) if batch.dead else []
 
     def turn(self, states: Sequence[PartitionState]) -> None:
         """Look after the open transaction, or begin one, without waiting.
@@ -172,17 +172,15 @@ class LetterWriter(SideTransactions[_Attempt]):
             count_dead(self._tally, state.intake, letters)
 
     def _on_refusal(self, attempt: _Attempt) -> None:
-        self._put_back(attempt)
-        self._producer.renew()
+        self._abort(attempt)
 
     def _on_failure(self, attempt: _Attempt, reason: str) -> None:
         self._on_event("dead_letters_not_written", reason=reason)
         self._bound.shrink(size_of(attempt.batches))
-        self._put_back(attempt)
+        self._abort(attempt)
         self._next_ms = self._clock.monotonic_ms() + BACKOFF_MS
-        self._producer.renew()
 
-    def _return(self, attempt: _Attempt, state: PartitionState, batch: Bundle) -> None:
+    def _put_back_batch(self, attempt: _Attempt, state: PartitionState, batch: Bundle) -> None:
         refused = attempt.refused.get(state, set())
         if refused:
             reason = f"raise max.message.bytes of {state.intake}{DEAD}, and restart the service"

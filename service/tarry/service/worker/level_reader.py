@@ -37,8 +37,8 @@ class LevelReader:
 
     Args:
         new_reader: makes a consumer without a group.
-        is_paced: whether buckets are read at an even pace over their lead. So all records of a bucket are on the level
-            below before that level needs them, and ten minutes' messages never move within seconds.
+        is_paced: whether buckets are read at an even pace over three quarters of their lead. So all records of a bucket
+            are on the level below before that level needs them, and ten minutes' messages never move within seconds.
     """
 
     def __init__(self, new_reader: Callable[[], Reader], *, is_paced: bool) -> None:
@@ -96,7 +96,7 @@ class LevelReader:
         for log, position in reached.items():
             if log in self._logs:
                 self._logs[log].pass_by(position, now_ms)
-        for log in [log for log, plan in self._logs.items() if plan.has_left]:
+        for log in [log for log, plan in self._logs.items() if plan.must_seek]:
             self._go_on(log)
 
     def _forget_ended(self) -> None:
@@ -119,7 +119,7 @@ class LevelReader:
             if plan.wants(offset):
                 key, value, headers = record.key(), record.value(), headers_of(record)
                 try:
-                    plan.state.draining.accept(plan.present, offset, key, value, headers, now_ms)
+                    plan.state.level_records.accept(plan.present, offset, key, value, headers, now_ms)
                 except LogError as error:
                     self._errors.append(error)
                     self._drop([log])
@@ -155,7 +155,7 @@ class LevelReader:
 
 
 def _has_ended(to_read: ToRead) -> bool:
-    return isinstance(to_read.range, Refiling) and to_read.range.is_over
+    return isinstance(to_read.range, Refiling) and to_read.range.is_given_up
 
 
 class _LogPlan:
@@ -165,7 +165,7 @@ class _LogPlan:
         state: the partition that the log belongs to.
         level: the log's level.
         position: the next offset to read; None before the first.
-        has_left: whether what is read next begins elsewhere.
+        must_seek: whether what is read next begins elsewhere.
         present: what the present plan reads.
     """
 
@@ -173,7 +173,7 @@ class _LogPlan:
         self.state = state
         self.level = 0
         self.position: int | None = None
-        self.has_left = False
+        self.must_seek = False
         self.present: list[ToRead] = []
         self._later: list[ToRead] = []
         self._runs: list[Range] = []
@@ -200,7 +200,7 @@ class _LogPlan:
         if any(one.range is to_read.range for one in [*self.present, *self._later]):
             return
         position = self.position
-        if position is not None and not self.has_left and to_read.runs[0][0] >= position and self._runs:
+        if position is not None and not self.must_seek and to_read.runs[0][0] >= position and self._runs:
             self.present.append(to_read)
             self._plan(position)
         else:
@@ -214,7 +214,7 @@ class _LogPlan:
         self._later = list(filterfalse(_has_ended, self._later))
         if self.position is not None:
             self._plan(self.position)
-            self.has_left = self.has_left or not self._runs
+            self.must_seek = self.must_seek or not self._runs
 
     def begin(self) -> int:
         """Begin at the first offset, or go on at the next run; return the offset."""
@@ -222,7 +222,7 @@ class _LogPlan:
             self.present, self._later = [*self.present, *self._later], []
             self._plan(0)
             self._read = 0
-        self.has_left = False
+        self.must_seek = False
         self.position = self._runs[-1][0]
         return self.position
 
@@ -240,11 +240,11 @@ class _LogPlan:
 
     def wants(self, offset: int) -> bool:
         """Whether a record is within a run: not of an earlier position, and not behind the run."""
-        return not self.has_left and bool(self._runs) and self._runs[-1][0] <= offset < self._runs[-1][1]
+        return not self.must_seek and bool(self._runs) and self._runs[-1][0] <= offset < self._runs[-1][1]
 
     def pass_by(self, position: int, now_ms: int) -> None:
         """Note that the reader has come to a position."""
-        if self.has_left or self.position is None or position <= self.position:
+        if self.must_seek or self.position is None or position <= self.position:
             return
         if position >= self._next:
             self._pass_ends(self.position, position, now_ms)
@@ -262,16 +262,16 @@ class _LogPlan:
         self.present = [one for one in self.present if one.runs[-1][1] > position]
         # Not only at the end of a joined run: whoever goes on after this plan is dropped would have nothing to read.
         for one in ended:
-            self.state.draining.reach_end(one, now_ms)
-        self.has_left = not self._runs or position < self._runs[-1][0]
-        if not self.has_left:
+            self.state.level_records.reach_end(one, now_ms)
+        self.must_seek = not self._runs or position < self._runs[-1][0]
+        if not self.must_seek:
             self._read += position - before
             self.position = position
         self._note_next()
 
     def is_due(self, now_ms: int) -> bool:
-        """Whether the plan is behind an even pace over the lead of what it reads."""
-        if self.position is None or self.has_left:
+        """Whether the plan is behind an even pace over three quarters of the lead of what it reads."""
+        if self.position is None or self.must_seek:
             return True
         spans = [one.range.span for one in self.present if isinstance(one.range, ClosedRange)]
         if len(spans) < len(self.present):

@@ -175,6 +175,6 @@ class Worker:
             return False
         now_ms = self._clock.now_ms()
         return not any(
-            state.replaying or len(state.parked) or state.letters.waiting or state.has_to_file(now_ms)
+            state.is_gated or len(state.parked) or state.letters.waiting or state.has_to_file(now_ms)
             for state in states
         )

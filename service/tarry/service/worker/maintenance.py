@@ -50,7 +50,8 @@ class Maintenance:
         offsets: asks the brokers for offsets and trims logs.
         keep_ms: for each intake, the least age, by its timestamp, at which a done record is deleted from it.
         ask_origins: asks for the ids of intakes and of the topics that belong to them.
-        commit_rest: commits checkpoints of partitions, and copies of them; those in its second argument get a summary.
+        commit_checkpoints: commits checkpoints of partitions, and copies of them; those in its second argument get a
+            summary.
         is_quiet: returns whether no transaction is open beside the firing transaction.
         sum_up_after: how many journal records a recovery may have to read before a summary is written.
         context: time, the log and the metrics.
@@ -61,7 +62,7 @@ class Maintenance:
         offsets: Offsets,
         keep_ms: Mapping[str, int],
         ask_origins: Callable[[Iterable[str]], AskedOrigins],
-        commit_rest: Callable[[Sequence[PartitionState], Container[PartitionState]], object],
+        commit_checkpoints: Callable[[Sequence[PartitionState], Container[PartitionState]], object],
         is_quiet: Callable[[], bool],
         sum_up_after: int,
         context: Context,
@@ -70,7 +71,7 @@ class Maintenance:
         self._clock = context.clock
         self._keep_ms = keep_ms
         self._ask_origins = ask_origins
-        self._commit_rest = commit_rest
+        self._commit_checkpoints = commit_checkpoints
         self._is_quiet = is_quiet
         self._sum_up_after = sum_up_after
         self._on_event = context.on_event
@@ -97,9 +98,11 @@ class Maintenance:
             self._begin_to_copy(states, now_ms)
             self._trim(states)
         if self._ends is not None and self._ends.done:
-            self._note_ends(states)
+            ends, self._ends = self._ends, None
+            self._note_ends(states, ends)
         if self._origins is not None and self._origins.done:
-            self._copy(states, now_ms)
+            origins, self._origins = self._origins, None
+            self._copy(states, origins, now_ms)
 
     def forget(self, places: Iterable[Place]) -> None:
         """Forget partitions that are no longer ours."""
@@ -110,9 +113,9 @@ class Maintenance:
         if states and self._ends is None:
             self._ends = self._offsets.ask_ends([journal_of(place) for place in states])
 
-    def _note_ends(self, states: Mapping[Place, PartitionState]) -> None:
-        ends, self._ends = self._ends, None
-        for journal, end in (ends.answers() if ends else {}).items():
+    @staticmethod
+    def _note_ends(states: Mapping[Place, PartitionState], ends: PendingAnswers) -> None:
+        for journal, end in ends.answers().items():
             state = states.get(place_of(journal))
             if state is not None:
                 state.note_journal_end(end)
@@ -137,20 +140,19 @@ class Maintenance:
         if due and self._origins is None:
             self._origins = self._ask_origins({state.intake for state in due})
 
-    def _copy(self, states: Mapping[Place, PartitionState], now_ms: int) -> None:
+    def _copy(self, states: Mapping[Place, PartitionState], asked: AskedOrigins, now_ms: int) -> None:
         """Take the topic ids, and copy the checkpoints of the intakes that they are known of.
 
         Raises:
             LogError: the ids are not those that were taken over.
         """
-        asked, self._origins = self._origins, None
-        origins = asked.answers() if asked is not None else {}
+        origins = asked.answers()
         due = [state for state in self._due(states, now_ms) if state.intake in origins]
         if not due:
             return
         verify({state.place: state.origin for state in due}, origins)
         try:
-            self._commit_rest(due, self._to_sum_up(states))
+            self._commit_checkpoints(due, self._to_sum_up(states))
         except AbortableError as error:
             self._on_event("checkpoint_not_copied", reason=str(error))
             return

@@ -87,7 +87,7 @@ class Ownership:
         self._member = MemberLife()
         self.states: dict[Place, PartitionState] = {}
         """The partitions that are taken over."""
-        self._standby = Standby(connections, lambda states: parts.firing.commit_rest(states, released=False))
+        self._standby = Standby(connections, lambda states: parts.firing.commit_checkpoints(states, released=False))
         self._static_member = StaticMember(connections, context)
         self._taking_over = TakeOvers(plan, connections, context)
         self._aside = Aside(context)
@@ -97,8 +97,8 @@ class Ownership:
         """Whether each partition is taken over separately, because a take-over was refused."""
         self._tries = 0
         """How many separate take-overs were begun; selects another partition each time."""
-        self._has_uncommitted_names = False
-        """Whether the committed checkpoints do not name our new transactional ids yet."""
+        self._has_uncommitted_ids = False
+        """Whether the committed checkpoints do not have our new transactional ids yet."""
         self._retry_at_ms = 0
         self._announced = False
         self._taking_over_since_ms: int | None = None
@@ -123,7 +123,7 @@ class Ownership:
             raise self._lost_producer
         if self._member.has_waited(LOST_MS, self._clock.monotonic_ms()):
             self._join_after_loss()
-        self._change_stuck_names()
+        self._replace_stuck_ids()
         seen = self._connections.own_logs.turn(self._ours)
         if seen is not None:
             self._act_on_logs(seen)
@@ -172,7 +172,7 @@ class Ownership:
         """Return, once, that all our partitions are served, except those that are set aside."""
         if self._announced or not self.states or self._unserved:
             return False
-        if any(state.replaying for state in self.states.values()):
+        if any(state.is_gated for state in self.states.values()):
             return False
         self._announced = True
         if self._taking_over_since_ms is not None:
@@ -256,7 +256,7 @@ class Ownership:
         deadline_ms = self._clock.monotonic_ms() + HAND_OVER_MS
         while True:
             try:
-                return self._parts.firing.commit_rest(states, released=True)
+                return self._parts.firing.commit_checkpoints(states, released=True)
             except AbortableError as error:
                 # Each try takes the group metadata again, so a retry succeeds after the generation has changed.
                 if self._clock.monotonic_ms() > deadline_ms:
@@ -364,11 +364,11 @@ class Ownership:
         """
         unreadable = {place: why for place, why in seen.unreadable.items() if place not in self.states}
         self._away = {*seen.away, *unreadable}
-        self._set_aside({**unreadable, **seen.away}, Event.LEADERLESS, self._aside.wait)
+        self._set_aside({**unreadable, **seen.away}, Event.LEADERLESS, self._aside.set_away)
         self._quarantine(seen.missing)
 
     def _quarantine(self, reasons: Mapping[Place, str]) -> None:
-        self._set_aside(reasons, Event.CONDEMNED, self._aside.quarantine)
+        self._set_aside(reasons, Event.FAULTY, self._aside.quarantine)
 
     def _set_aside(self, reasons: Mapping[Place, str], event: Event, put: Callable[[Place, str], None]) -> None:
         """Stop serving these partitions, and release them, so that the next owner need not fence us."""
@@ -385,14 +385,16 @@ class Ownership:
     def _release_by_plain_commit(self, states: Sequence[PartitionState]) -> None:
         """Release by a plain commit: no transaction of theirs is open, and a journal may be unavailable for one."""
         try:
-            self._connections.membership.commit({state.place: state.alone(released=True) for state in states})
+            self._connections.membership.commit(
+                {state.place: state.plain_checkpoint(released=True) for state in states}
+            )
         except BrokerError as error:
             self._on_event("not_released", reason=str(error))
 
-    # -- other names ------------------------------------------------------------------------------------------------
+    # -- other transactional ids ------------------------------------------------------------------------------------
 
-    def _change_stuck_names(self) -> None:
-        """Replace stuck transactional ids; no transaction begins before all committed checkpoints name the new ones.
+    def _replace_stuck_ids(self) -> None:
+        """Replace stuck transactional ids; no transaction begins before all committed checkpoints have the new ones.
 
         Raises:
             RetriableError: a rebalance is going on, or there is no answer; try again.
@@ -400,15 +402,17 @@ class Ownership:
         if self._rename_stuck():
             # Most likely one of our logs has no leader: keep its partition out of the next transaction.
             self._act_on_logs(self._connections.own_logs.look(self._ours))
-        if self._has_uncommitted_names:
+        if self._has_uncommitted_ids:
             if self.states:
-                self._connections.membership.commit({place: state.alone() for place, state in self.states.items()})
+                self._connections.membership.commit(
+                    {place: state.plain_checkpoint() for place, state in self.states.items()}
+                )
             for state in self.states.values():
-                state.confirm_rest()
-            self._has_uncommitted_names = False
+                state.confirm_checkpoint()
+            self._has_uncommitted_ids = False
 
     def _rename_stuck(self) -> bool:
-        """Rename stuck transactors; return whether any was stuck."""
+        """Give stuck transactors new transactional ids; return whether any was stuck."""
         stuck = [transactor for transactor in self._connections.transactors if transactor.is_stuck]
         if not stuck:
             return False
@@ -419,7 +423,7 @@ class Ownership:
             state.sign(self._connections.writer)
         self._taking_over.clear()
         self._note_stopped()
-        self._has_uncommitted_names = True
+        self._has_uncommitted_ids = True
         return True
 
     # -- taking over ------------------------------------------------------------------------------------------------
@@ -510,7 +514,7 @@ class Ownership:
                 states[place] = state
                 unless_all_is_well.callback(state.close)
             if uncopied := [state for place, state in states.items() if recovered[place].is_uncopied]:
-                self._parts.firing.commit_rest(uncopied, released=False)
+                self._parts.firing.commit_checkpoints(uncopied, released=False)
             unless_all_is_well.pop_all()
         return states
 

@@ -14,16 +14,14 @@ from tarry.kafka.partition_logs import level_log_of
 from tarry.kafka.reader import Reader
 from tarry.kafka.record_headers import headers_of
 from tarry.kafka.types import Place
+from tarry.service.worker.budget import PARKED_SHARE
 
 if TYPE_CHECKING:
     from tarry.core.window.parked import WantedMessages
 
 READ_MOST = 5_000
 
-SHARE = 8
-"""Parked messages take one part in `SHARE` of the memory for held messages; messages being read again as much."""
-
-MOST_PASSES = 4
+MOST_AT_ONCE = 4
 """How many partitions are read again at a time."""
 
 
@@ -43,10 +41,10 @@ class ParkedReading:
         self._on_event = on_event
         self._park_after_ms = park_after_ms
         self._new_reader = new_reader
-        self._share_bytes = budget_bytes // SHARE
+        self._share_bytes = int(budget_bytes * PARKED_SHARE)
         self._most_bytes = self._share_bytes
         self._reader: Reader | None = None
-        self._passes: dict[Place, tuple[PartitionState, WantedMessages]] = {}
+        self._under_way: dict[Place, tuple[PartitionState, WantedMessages]] = {}
         """What is read of each parked log."""
 
     def share(self, states: Sequence[PartitionState]) -> None:
@@ -65,8 +63,8 @@ class ParkedReading:
             RetriableError: refused for now; ask again.
         """
         log = level_log_of(state.place, PARKED)
-        room_bytes = self._share_bytes - sum(wanted.size_bytes for _, wanted in self._passes.values())
-        if log in self._passes or len(self._passes) >= MOST_PASSES or (self._passes and room_bytes <= 0):
+        room_bytes = self._share_bytes - sum(wanted.size_bytes for _, wanted in self._under_way.values())
+        if log in self._under_way or len(self._under_way) >= MOST_AT_ONCE or (self._under_way and room_bytes <= 0):
             return
         room_bytes = min(self._most_bytes - state.parked.read_bytes, room_bytes)
         wanted = state.parked.wanted(topic, max(1, room_bytes))  # at least one message
@@ -74,7 +72,7 @@ class ParkedReading:
             if self._reader is None:
                 self._reader = self._new_reader()
             self._reader.open({log: wanted.start})
-            self._passes[log] = state, wanted
+            self._under_way[log] = state, wanted
 
     def turn(self) -> None:
         """Read on, without waiting.
@@ -83,13 +81,13 @@ class ParkedReading:
             RetriableError: refused for now; go on.
             LogError: a log no longer holds the offset to read next, or a later version of tarry has written there.
         """
-        if self._reader is None or not self._passes:
+        if self._reader is None or not self._under_way:
             return
         records, reached = self._reader.read(READ_MOST, 0)
         for record in records:
             log = (record.topic() or "", record.partition() or 0)
-            if log in self._passes:
-                state, wanted = self._passes[log]
+            if log in self._under_way:
+                state, wanted = self._under_way[log]
                 if wanted.is_complete:
                     continue
                 try:
@@ -97,13 +95,13 @@ class ParkedReading:
                 except ValueError as error:
                     raise LogError(f"{log[0]}/{log[1]} at offset {record.offset()}: {error}", state.place) from error
         for log, position in reached.items():
-            if log in self._passes and not self._passes[log][1].is_complete:
-                self._passes[log][1].reach(position)
-        for log in [log for log, (_, wanted) in self._passes.items() if wanted.is_complete]:
+            if log in self._under_way and not self._under_way[log][1].is_complete:
+                self._under_way[log][1].reach(position)
+        for log in [log for log, (_, wanted) in self._under_way.items() if wanted.is_complete]:
             self._end(log)
 
     def _end(self, log: Place) -> None:
-        state, wanted = self._passes.pop(log)
+        state, wanted = self._under_way.pop(log)
         if self._reader is not None:
             self._reader.shut([log])
         if (missing := state.parked.restore(wanted)) > 0:
@@ -114,7 +112,7 @@ class ParkedReading:
 
     def stop(self) -> None:
         """Stop all reading: the partitions are given up, or all of them are taken over again."""
-        self._passes.clear()
+        self._under_way.clear()
         reader, self._reader = self._reader, None
         if reader is not None:
             reader.close()

@@ -45,7 +45,7 @@ from tarry.service.worker.targets import KEPT_MS, Targets
 from tarry.service.worker.verdicts import (
     Reports,
     Verdicts,
-    condemn_refused,
+    end_refused_schedules,
     intakes_of,
     is_refusal,
     validate,
@@ -394,21 +394,19 @@ class Parking(SideTransactions[_Attempt]):
             apart.alone = True
         apart.try_at_ms = self._clock.monotonic_ms()  # after all other due targets
         apart.stays_until_ms = apart.try_at_ms + KEPT_MS
-        self._put_back(attempt)
-        self._producer.renew()
+        self._abort(attempt)
 
     def _on_failure(self, attempt: _Attempt, reason: str) -> None:
         if attempt.is_purge:
             self._on_event("purge_aborted", target=attempt.topic, reason=reason)
             self._purges.bound.shrink(size_of(attempt.batches))
             self._purges.try_at_ms = self._clock.monotonic_ms() + FIRST_RETRY_MS
-            self._put_back(attempt)
-            self._producer.renew()
+            self._abort(attempt)
             return
         apart = self._apart[attempt.topic]
         intakes = intakes_of(attempt.batches) if attempt.is_followed else set()
         denied = self._targets.denied(intakes, self._clock.monotonic_ms()) if intakes else ()
-        is_known = condemn_refused(attempt.batches, attempt.own_failures, denied)
+        is_known = end_refused_schedules(attempt.batches, attempt.own_failures, denied)
         apart.is_doubtful = not is_known
         apart.bound.shrink(size_of(attempt.batches))
         self._put_back(attempt)
@@ -419,7 +417,7 @@ class Parking(SideTransactions[_Attempt]):
             self._leave(attempt.topic, [state for state, _ in attempt.batches])
         self._producer.renew()
 
-    def _return(self, attempt: _Attempt, state: PartitionState, batch: Batch) -> None:
+    def _put_back_batch(self, attempt: _Attempt, state: PartitionState, batch: Batch) -> None:
         state.park_again(attempt.topic, batch)
 
     def _leave(self, topic: str, states: Sequence[PartitionState]) -> None:
@@ -450,7 +448,7 @@ class Parking(SideTransactions[_Attempt]):
 
     def _fail(self, place: Place, error: KafkaError) -> None:
         if place[0].endswith(DEAD) and is_refusal(error):
-            self._letters.set_apart(place[0].removesuffix(DEAD), error.str())
+            self._letters.separate(place[0].removesuffix(DEAD), error.str())
         if self._attempt is not None:
             self._attempt.failure = f"{place[0]}/{place[1]}: {error.str()}"
             self._attempt.is_too_much = self._attempt.is_too_much or is_refusal(error)

@@ -39,7 +39,7 @@ class Parts:
         reading: reads the intakes.
         pausing: knows which targets are paused.
         second_reading: reads again what was passed over.
-        draining: closes, reads and empties buckets.
+        draining: closes and reads buckets, and trims the logs.
         firing: delivers due messages, and commits checkpoints.
         filer: files messages to buckets.
         parking: delivers the messages of targets that are set apart.
@@ -94,7 +94,7 @@ def make_parts(plan: Plan, connections: Connections, clock: SteadyClock, context
         connections.reader,
         connections.control_log,
         connections.others,
-        lambda states: firing.commit_rest(states, released=False),
+        lambda states: firing.commit_checkpoints(states, released=False),
         context,
     )
     parking = Parking(
@@ -109,7 +109,7 @@ def make_parts(plan: Plan, connections: Connections, clock: SteadyClock, context
         filer,
         plan.most_to_file,
         plan.upkeep,
-        lambda states: firing.commit_rest(states, released=False),
+        lambda states: firing.commit_checkpoints(states, released=False),
         budget_bytes,
         context,
     )
@@ -117,7 +117,7 @@ def make_parts(plan: Plan, connections: Connections, clock: SteadyClock, context
         connections.offsets,
         {topic: intake.keep_ms for topic, intake in plan.intakes.items()},
         lambda intakes: connections.origins.ask({topic: plan.intakes[topic].geometry for topic in intakes}),
-        lambda states, summed_up: firing.commit_rest(states, released=False, summed_up=summed_up),
+        lambda states, summed_up: firing.commit_checkpoints(states, released=False, summed_up=summed_up),
         lambda: not any(one.is_open for one in (filer, parking, letters)),
         plan.sum_up_after,
         context,

@@ -123,7 +123,7 @@ class Pausing:
         reader: the consumer of the intakes.
         ask: asks the brokers for an intake's log, without waiting.
         ask_others: asks other brokers about topics.
-        commit_rest: commits checkpoints of partitions.
+        commit_checkpoints: commits checkpoints of partitions.
         context: time, the log and the metrics.
     """
 
@@ -133,13 +133,13 @@ class Pausing:
         reader: Reader,
         ask: Callable[[str], AskedControlLog],
         ask_others: Callable[[Collection[str]], Mapping[str, Target]],
-        commit_rest: Callable[[Sequence[PartitionState]], object],
+        commit_checkpoints: Callable[[Sequence[PartitionState]], object],
         context: Context,
     ) -> None:
         self._reader = reader
         self._ask = ask
         self._ask_others = ask_others
-        self._commit_rest = commit_rest
+        self._commit_checkpoints = commit_checkpoints
         self._clock = context.clock
         self._on_event = context.on_event
         self._tally = context.tally
@@ -358,7 +358,7 @@ class Pausing:
             return
         self._not_before_ms = now_ms + COMMIT_EVERY_MS
         try:
-            self._commit_rest(behind)
+            self._commit_checkpoints(behind)
         except AbortableError as error:
             self._not_before_ms = now_ms + AGAIN_MS
             self._on_event("pauses_not_confirmed", reason=str(error))

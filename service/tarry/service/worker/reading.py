@@ -15,17 +15,13 @@ from tarry.errors import LogError
 from tarry.kafka.reader import Reader
 from tarry.kafka.record_headers import read_headers, saved_headers
 from tarry.kafka.types import Place
-from tarry.service.worker.budget import is_full
+from tarry.service.worker.budget import KNOWN_SHARE, PAUSE_AT, RESUME_AT, is_behind, is_full
 from tarry.service.worker.context import Context
 from tarry.service.worker.counting import count_placed, count_received
-from tarry.service.worker.filing import PAUSE_AT, is_behind
 from tarry.service.worker.pausing import Pausing
 from tarry.service.worker.steady_clock import SteadyClock
 
 READ_MOST = 5_000
-
-KNOWN_SHARE = 0.125
-"""The share of the budget for remembering recently delivered messages, so that duplicates are recognised."""
 
 MOST_READS = 4
 """How often to read in one turn while messages are passed over and more of them come at once."""
@@ -35,9 +31,6 @@ HELD_UP_MS = 1_000
 
 Before, nothing is, because a pause of the consumer drops what was fetched and not read.
 """
-
-RESUME_AT = 0.8
-"""Reading resumes when the held messages have fallen to this share of the budget."""
 
 
 class Reading:
@@ -207,7 +200,7 @@ class Reading:
                 self._paused = False
                 self._reader.resume(states)
                 self._on_event("reading_resumed", held_bytes=_memory_of(states.values()))
-        elif is_full(states.values(), self._budget_bytes) and not any(one.is_reading_up for one in states.values()):
+        elif is_full(states.values(), self._budget_bytes) and not any(one.is_replaying for one in states.values()):
             self._paused = True
             self._reader.pause(states)
             self._on_event("reading_paused", held_bytes=_memory_of(states.values()), budget_bytes=self._budget_bytes)

@@ -12,10 +12,9 @@ from tarry.errors import LogError
 from tarry.kafka.reader import Reader
 from tarry.kafka.record_headers import headers_of
 from tarry.kafka.types import Place
-from tarry.service.worker.budget import is_full
+from tarry.service.worker.budget import is_behind, is_full
 from tarry.service.worker.context import Context
 from tarry.service.worker.counting import count_placed
-from tarry.service.worker.filing import is_behind
 
 READ_MOST = 5_000
 

@@ -153,8 +153,7 @@ class SideTransactions(ABC, Generic[_Attempt]):
         queued = self._transactor.push()
         if self._is_wanted_back(attempt):
             # What a named record replaces or cancels must not be delivered, so this is tried again without it.
-            self._put_back(attempt)
-            self._producer.renew()
+            self._abort(attempt)
         elif attempt.is_refused:
             self._on_refusal(attempt)
         elif attempt.failure:
@@ -189,10 +188,15 @@ class SideTransactions(ABC, Generic[_Attempt]):
         self._attempt = None
         self._confirm(attempt)
 
+    def _abort(self, attempt: _Attempt) -> None:
+        """Put the messages back, and build the next producer: that ends the transaction."""
+        self._put_back(attempt)
+        self._producer.renew()
+
     def _put_back(self, attempt: _Attempt) -> None:
         self._attempt = None
         for state, batch in attempt.batches:
-            self._return(attempt, state, batch)
+            self._put_back_batch(attempt, state, batch)
 
     @abstractmethod
     def _confirm(self, attempt: _Attempt) -> None:
@@ -207,5 +211,5 @@ class SideTransactions(ABC, Generic[_Attempt]):
         """It must be aborted for a cause that passes: put the messages back, and build the next producer."""
 
     @abstractmethod
-    def _return(self, attempt: _Attempt, state: PartitionState, batch: Any) -> None:
+    def _put_back_batch(self, attempt: _Attempt, state: PartitionState, batch: Any) -> None:
         """Put a partition's messages back: the transaction is aborted."""

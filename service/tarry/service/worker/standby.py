@@ -4,10 +4,9 @@ A classic group revokes all partitions from all members whenever a member joins 
 at once. A partition that no other process owned in between is unchanged. Two checks tell whether one did:
 
 - The group's committed offset is still that of our release, to the byte, unless another process has taken the
-  partition over since: a take-over commits the other process's name before anything else.
-- A process of our own name has our transactional ids, and registers all of them before it takes anything over. So a
-  transaction of the firing producer that committed the release, not registered again since, succeeds only if there was
-  no such process.
+  partition over since: a take-over commits the other process's transactional ids before anything else.
+- A process with our own transactional ids registers all of them before it takes anything over. So a transaction of the
+  firing producer that committed the release, not registered again since, succeeds only if there was no such process.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -38,12 +37,14 @@ class Standby:
 
     Args:
         connections: its clients.
-        commit_rest: commits checkpoints of partitions in a transaction of the firing producer.
+        commit_checkpoints: commits checkpoints of partitions in a transaction of the firing producer.
     """
 
-    def __init__(self, connections: Connections, commit_rest: Callable[[Sequence[PartitionState]], object]) -> None:
+    def __init__(
+        self, connections: Connections, commit_checkpoints: Callable[[Sequence[PartitionState]], object]
+    ) -> None:
         self._connections = connections
-        self._commit_rest = commit_rest
+        self._commit_checkpoints = commit_checkpoints
         self._standing: dict[Place, _Standing] = {}
 
     def __contains__(self, place: Place) -> bool:
@@ -73,32 +74,32 @@ class Standby:
             places: partitions for which membership was just proved.
 
         Returns:
-            The states of the resumed partitions. Their checkpoints name us, so the next owner must fence us first.
+            The states of the resumed partitions. Their checkpoints are signed, so the next owner must fence us first.
 
         Raises:
             RetriableError: a rebalance is going on, or there is no answer; try again.
             AbortableError: the same.
-            FatalError: a process of our own name owned them, and has fenced our producers.
+            FatalError: a process with our own transactional ids owned them, and has fenced our producers.
         """
         states = {place: self._standing[place].state for place in self._untouched(places)}
         if not states:
             return {}
         # As in any take-over, a transaction may touch the partitions only after this commit.
-        self._connections.membership.commit({place: state.alone() for place, state in states.items()})
-        self._commit_rest(list(states.values()))
+        self._connections.membership.commit({place: state.plain_checkpoint() for place, state in states.items()})
+        self._commit_checkpoints(list(states.values()))
         for place in states:
             del self._standing[place]
         return states
 
     def _untouched(self, places: Sequence[Place]) -> list[Place]:
-        """Return those that stand by and that no process of another name has taken over; drop the others."""
+        """Return those that stand by and that no process with other ids has taken over; drop the others."""
         registrations = self._connections.firing.registrations
         here = [place for place in places if place in self._standing]
         here = self._keep_if(here, lambda place: self._standing[place].registrations == registrations)
         if here:
             # Do not wait for open transactions: only a take-over ends those of another owner that has died.
             last = self._connections.offsets.committed(here)
-            here = self._keep_if(here, lambda place: self._names_us(last.get(place)))
+            here = self._keep_if(here, lambda place: self._is_signed_by_us(last.get(place)))
         if here:
             stable = self._connections.membership.committed(here)
             here = self._keep_if(here, lambda place: stable.get(place) == self._standing[place].released)
@@ -109,8 +110,8 @@ class Standby:
         self._close(set(places).difference(kept))
         return kept
 
-    def _names_us(self, committed: OffsetMetadata | None) -> bool:
-        """Return whether the committed checkpoint names us as writer, ignoring pending transactional offsets."""
+    def _is_signed_by_us(self, committed: OffsetMetadata | None) -> bool:
+        """Return whether the committed checkpoint has our transactional ids, ignoring pending transactional offsets."""
         try:
             return committed is not None and decode_checkpoint(committed[1]).writer == self._connections.writer
         except CheckpointError:

@@ -59,7 +59,8 @@ class Trimming:
         """
         if self._asked is not None:
             if self._asked.done:
-                self._take_answers()
+                asked, self._asked = self._asked, None
+                self._take_answers(asked)
             return []
         now_ms = self._clock.monotonic_ms()
         if now_ms < self._next_ms:
@@ -73,16 +74,13 @@ class Trimming:
                     self._below[log] = state, level, below
         if self._below:
             self._asked = self._offsets.trim({log: below for log, (_, _, below) in self._below.items()})
-        return [state for state in states if state.overflow.is_unnoted]
+        return [state for state in states if state.overflow.is_low_uncommitted]
 
     def forget(self, gone: Collection[Place]) -> None:
         """Forget partitions that are no longer ours."""
         self._below = {log: one for log, one in self._below.items() if one[0].place not in gone}
 
-    def _take_answers(self) -> None:
-        asked, self._asked = self._asked, None
-        if asked is None:
-            return
+    def _take_answers(self, asked: PendingAnswers) -> None:
         trimmed, failed = asked.succeeded(), asked.failed()
         for log in trimmed:
             if log in self._below:

@@ -129,7 +129,7 @@ def _on_target(message: HeldMessage, prefix: bytes, targets: Targets) -> Verdict
     return None
 
 
-def condemn_refused(
+def end_refused_schedules(
     batches: Batches, failures: Mapping[Place, Iterable[KafkaError]], not_allowed: Container[str] = ()
 ) -> bool:
     """End the schedules whose next records an intake refuses, so that they do not hold up all else.

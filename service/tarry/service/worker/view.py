@@ -17,16 +17,16 @@ class View:
         waiting: how many partitions wait to be taken over.
         states: the partitions that are taken over.
         aside: the partitions that cannot be served now.
-        standing: the partitions that stand by.
+        standby: the partitions that stand by.
     """
 
     joined: bool
     waiting: int
     states: Mapping[Place, PartitionState]
     aside: Aside
-    standing: Collection[Place] = ()
+    standby: Collection[Place] = ()
 
     @property
-    def replaying(self) -> int:
+    def not_firing(self) -> int:
         """How many of our partitions do not fire yet; those that are set aside do not count."""
-        return self.waiting + sum(state.replaying for state in self.states.values())
+        return self.waiting + sum(state.is_gated for state in self.states.values())

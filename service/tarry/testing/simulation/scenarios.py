@@ -193,7 +193,7 @@ def by_chance(
 
 def serving(world: World) -> bool:
     """Return whether a running process serves every partition."""
-    served = {place for process in world.processes for place, state in process.states.items() if not state.replaying}
+    served = {place for process in world.processes for place, state in process.states.items() if not state.is_gated}
     return len(served) == world.shape.partitions
 
 

@@ -14,7 +14,7 @@ large.
 
 from collections.abc import Sequence
 
-from tarry.core.message import DeadMessage, FiledMessage, Headers, HeldCancel
+from tarry.core.message import DeadMessage, FiledMessage, Headers, HeldCancel, order_key
 from tarry.core.progress.source import Source
 from tarry.core.wheel.closed_range import ClosedRange
 from tarry.core.wheel.filed import due_ms_of, read_filed
@@ -29,7 +29,7 @@ from tarry.errors import LogError
 from tarry.headers import ErrorCode, derived_id
 
 
-class DrainedRecords:
+class LevelRecords:
     """Takes in the records of one partition's buckets.
 
     Args:
@@ -63,7 +63,7 @@ class DrainedRecords:
         self._names = names
         self._room_bytes = 0
 
-    def unread(self, room_bytes: int, least_bytes: int = 0) -> list[ToRead]:
+    def to_read(self, room_bytes: int, least_bytes: int = 0) -> list[ToRead]:
         """Return what is to be read.
 
         Args:
@@ -71,11 +71,11 @@ class DrainedRecords:
             least_bytes: memory that a pass after the first may take even if there is less room: all else waits for it.
         """
         typical_bytes = self._memory.typical_bytes
-        if self._hot.next_due_ms() is None and not self._hot.is_held_before(self._overflow.gate):
+        if self._hot.next_due_ms() is None and not self._hot.is_gate_before(self._overflow.gate):
             self._overflow.begin_pass(max(room_bytes, least_bytes, LEAST_OF_A_PASS * typical_bytes))
-        unread = list(self._overflow.unread(room_bytes, typical_bytes))
+        reading = list(self._overflow.to_read(room_bytes, typical_bytes))
         self._room_bytes = room_bytes - self._overflow.reserved_bytes
-        return unread
+        return reading
 
     def accept(
         self,
@@ -89,8 +89,8 @@ class DrainedRecords:
         """Take in a record of a level's log.
 
         Args:
-            reading: what is being read of that log, each from its first offset on: the record is for none of the rest,
-                of which earlier records may not have been read yet.
+            reading: the entries of `to_read` that are being read of that log, each from its first offset on. One that
+                waits for a later plan is not among them: it must not see this record.
             offset: the record's offset.
             key: the record's key.
             value: the record's value.
@@ -154,7 +154,7 @@ class DrainedRecords:
     def _place(self, one: ClosedRange, message: FiledMessage, now_ms: int, *, is_new: bool) -> None:
         if message.name is not None and self._names.is_superseded(message):
             # What an earlier pass has kept is dropped by whoever holds it.
-            is_held = one.passes is not None and (message.due_ms, message.sequence) < one.passes.gate
+            is_held = one.passes is not None and order_key(message) < one.passes.gate
             if not is_held and one.drop(message.offset):
                 self._memory.count(message)
                 self._names.drop(message)
