@@ -167,6 +167,19 @@ def test_memory_has_room_for_one_bucket_after_the_other() -> None:
     [to_read] = one.to_read(50, 1)
     assert isinstance(to_read.range, ClosedRange)
     assert to_read.range.passes is not None
+    assert one.reserved_bytes == to_read.range.passes.room_bytes > 0
+    assert not one.can_be_left
+
+
+def test_what_is_closed_and_not_read_yet_takes_its_room_before_the_next_bucket_is_closed() -> None:
+    one = wheel()
+    for number in (4, 5):
+        file(one, FiledRun(Source(1, number), number * 100 - 400, number * 100 - 300, 100))
+    assert one.close(150, 3_500)
+    assert one.can_be_left, "it is not read in passes"
+    assert not one.close(150, 4_500)
+    read(one, 1, dict.fromkeys(range(100), 4_100))
+    assert one.close(150, 4_500)
 
 
 def test_the_gate_is_where_what_is_not_read_begins() -> None:
@@ -241,6 +254,17 @@ def test_a_log_is_trimmed_below_what_a_committed_checkpoint_says() -> None:
     assert (one.to_trim(), one.is_low_uncommitted, one.untrimmed) == ({1: 1}, False, 1)
     one.trimmed(1, 1)
     assert (one.to_trim(), one.untrimmed) == ({}, 0)
+
+
+def test_a_bucket_that_is_done_keeps_no_log_while_one_that_is_due_earlier_waits_behind_it() -> None:
+    one = wheel()
+    file(one, FiledRun(Source(1, 5), 0, 2, 2))
+    file(one, FiledRun(Source(1, 4), 3, 5, 2))  # between them the marker of a transaction
+    one.close(LOTS, 4_500)
+    read(one, 1, {0: 5_100, 1: 5_100, 3: 4_100, 4: 4_100})
+    one.mark(Source(1, 5), [0, 1])
+    one.make_final()
+    assert one.low[0] == 3
 
 
 def test_what_an_open_bucket_holds_keeps_the_log_and_so_does_what_is_not_known_yet() -> None:

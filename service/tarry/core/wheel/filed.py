@@ -115,7 +115,7 @@ def read_filed(
     headers = headers or []
     packed = _packed(headers)
     _, due_ms, sequence, target_partition, flags, message_id = _FORM.unpack_from(packed)
-    begin = _FORM.size if packed[0] == _VERSION else _text_at(packed)
+    begin = _text_at(packed)
     carries, text = bool(flags & _CARRIES), packed[begin:].decode()
     message: FiledMessage
     if flags <= _CARRIES:
