@@ -130,6 +130,7 @@ def test_nothing_comes_to_a_paused_target_also_after_a_kill_and_all_of_it_in_ord
     unknown = scene.command("resume", "no-such-topic")
     assert unknown.code == 0
     assert unknown.err.startswith("note: topic no-such-topic does not exist")
+    assert unknown.out.endswith("is resumed: unless it is created, the messages that wait for it become dead letters\n")
     assert [event["target"] for event in scene.serve.events("target_paused")] == [scene.paused]
     assert [event["target"] for event in scene.serve.events("target_resumed")] == [scene.paused]
     scene.serve.kill()

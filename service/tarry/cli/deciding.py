@@ -74,8 +74,16 @@ def myself() -> str:
     return f"{getpass.getuser()}@{socket.gethostname()}"[:LONGEST_TEXT]
 
 
-def decide(control: Control, intakes: Sequence[str], pause: Pause, wait: str, *, as_json: bool) -> None:
+def decide(control: Control, intakes: Sequence[str], pause: Pause, wait: str, becomes: str, *, as_json: bool) -> None:
     """Write a decision for intakes, print a line for each, and wait until all owners of their partitions obey it.
+
+    Args:
+        control: the access to the pauses.
+        intakes: to which intakes it applies.
+        pause: the decision.
+        wait: how long to wait, as a duration.
+        becomes: what happens to the messages once it is obeyed, for people.
+        as_json: whether to print JSON.
 
     Raises:
         UsageError: an owner has not confirmed in time; one line says which.
@@ -92,7 +100,7 @@ def decide(control: Control, intakes: Sequence[str], pause: Pause, wait: str, *,
                 found = control.unconfirmed(intake, offset)
             except RetriableError as error:
                 typer.echo(f"note: {error}", err=True)
-        typer.echo(_told(intake, pause, found, as_json=as_json))
+        typer.echo(_told(intake, pause, found, becomes, as_json=as_json))
         missing += [f"{intake}/{one.partition} ({_owner(one)})" for one in found]
     if missing and wait_ms:
         shown = ", ".join(missing[:5]) + (f", and {len(missing) - 5} more" if len(missing) > 5 else "")
@@ -102,7 +110,7 @@ def decide(control: Control, intakes: Sequence[str], pause: Pause, wait: str, *,
         )
 
 
-def _told(intake: str, pause: Pause, missing: Sequence[Unconfirmed], *, as_json: bool) -> str:
+def _told(intake: str, pause: Pause, missing: Sequence[Unconfirmed], becomes: str, *, as_json: bool) -> str:
     if as_json:
         fields = {
             "intake": intake,
@@ -116,12 +124,7 @@ def _told(intake: str, pause: Pause, missing: Sequence[Unconfirmed], *, as_json:
     done = "paused" if pause.paused else "resumed"
     if missing:
         return f"{intake}: {pause.target} will be {done}; {len(missing)} partitions have not confirmed yet"
-    kept = (
-        "nothing is delivered to it from now on"
-        if pause.paused
-        else "the service delivers the messages that wait for it, in order"
-    )
-    return f"{intake}: {pause.target} is {done}: {kept}"
+    return f"{intake}: {pause.target} is {done}: {becomes}"
 
 
 def _owner(one: Unconfirmed) -> str:

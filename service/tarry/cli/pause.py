@@ -66,7 +66,7 @@ def pause(
     with open_control(settings, cluster) as control:
         control.check_target(target)
         intakes = [intake] if intake else [one.topic for one in settings.intakes]
-        decide(control, intakes, decided, wait, as_json=as_json)
+        decide(control, intakes, decided, wait, "nothing is delivered to it from now on", as_json=as_json)
 
 
 def _until_ms(text: str, now_ms: int) -> int:

@@ -46,8 +46,10 @@ def resume(
     settings, cluster = configured(config, bootstrap_servers)
     with open_control(settings, cluster) as control:
         intakes = [intake] if intake else [one.topic for one in settings.intakes]
+        becomes = "the service delivers the messages that wait for it, in order"
         try:
             control.check_target(target)
         except UsageError as error:  # it may have been deleted while it was paused
             typer.echo(f"note: {error}", err=True)
-        decide(control, intakes, decided, wait, as_json=as_json)
+            becomes = "unless it is created, the messages that wait for it become dead letters"
+        decide(control, intakes, decided, wait, becomes, as_json=as_json)
