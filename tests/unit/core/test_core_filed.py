@@ -3,8 +3,8 @@
 import pytest
 
 from tarry.core.message import FiledMessage, HeldCancel, HeldMessage
+from tarry.core.progress.name_index import HASH_BYTES
 from tarry.core.progress.source import Source
-from tarry.core.request.naming import HASH_BYTES
 from tarry.core.request.occurrence import Occurrence
 from tarry.core.wheel.filed import FILED, due_ms_of, filed_headers, read_filed, target_of
 
