@@ -100,6 +100,26 @@ def test_the_pointer_in_a_checkpoint_alone_is_of_a_whole_index_that_is_written()
 # -- an older checkpoint ----------------------------------------------------------------------------------------------
 
 
+def test_a_run_of_which_only_the_last_bucket_is_open_in_an_older_copy_loses_nothing() -> None:
+    bench = LevelBench(Geometry(1_000, 4, 1), (4_000,), Upkeep(tell_from=1, index_after=1_000))
+    bench.file(1, 4_100)
+    bench.close(3_900)
+    bench.rest()  # its copy lists bucket 4 as closed, and bucket 5 as open
+    bench.file(1, 5_100)
+    bench.close(4_900)
+    bench.store.abort()  # the commit with the copy
+    bench.fire()
+    bench.life()
+    bench.read()
+    bench.file(1, 9_000)
+    bench.file(1, 9_100)  # tells of the first of them, and of the run of buckets 4 and 5
+    bench.store.offset = None  # the group's offsets are lost
+    bench.life()
+    found = bench.read()
+    bench.close(20_000)
+    assert sorted(found + bench.read()) == [(1, 0), (1, 2), (1, 4), (1, 6)]
+
+
 def test_a_run_of_several_closed_buckets_loses_nothing_if_an_older_copy_lists_them_as_open() -> None:
     bench = LevelBench(Geometry(1_000, 4, 1), (4_000,), Upkeep(tell_from=1, index_after=1_000))
     bench.file(1, 4_100, 5_100)

@@ -32,7 +32,7 @@ class IndexRun(NamedTuple):
     """Records of a bucket in the log of its level, perhaps with foreign ones between them.
 
     Attributes:
-        bucket: the bucket, as in `Source`; the first one if the run is of several closed buckets.
+        bucket: the bucket, as in `Source`; the last one if the run is of several closed buckets.
         first: the first offset.
         end: one above the last one.
         records: how many of them are of the bucket; 0 if it is closed.
@@ -163,8 +163,8 @@ class FoundIndex:
     def up_to_doubt(self, first_open: int) -> "FoundIndex":
         """Return what is sure if an older checkpoint counts, in which buckets are open that were closed since.
 
-        A run of several closed buckets has the first one's number alone. If that bucket is open again, it is not known
-        which records of the run are of the buckets behind it: so the log is known up to the run only.
+        A run of several closed buckets has the last one's number alone. If that bucket is open again, it is not known
+        which records of the run are of the buckets before it: so the log is known up to the run only.
 
         Args:
             first_open: the first open bucket.
@@ -186,7 +186,7 @@ class IndexRecords:
         self._low = dict(enumerate(low, 1))
         self._found = {level: FoundIndex(at) for level, at in self._low.items()}
         self.reached: dict[int, int] = {}
-        """For each level an offset that its log must have reached, also by records that do not count."""
+        """For each level, and `PARKED`, an offset that its log must have reached, also by records that do not count."""
 
     @property
     def found(self) -> Mapping[int, FoundIndex]:

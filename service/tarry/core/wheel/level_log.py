@@ -246,7 +246,7 @@ class LevelLog:
         """Return the offsets that are not surveyed, in which a range that is closed may have records.
 
         Args:
-            bucket: the first bucket of the range.
+            bucket: the last bucket of the range.
         """
         self._untold.append(IndexRun(bucket, self.surveyed_to, self.survey_end, 0))
         return self.surveyed_to, self.survey_end

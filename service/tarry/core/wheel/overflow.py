@@ -155,7 +155,7 @@ class OverflowWheel:
         if done_ms >= closed_ms:
             return
         if not log.is_surveyed:
-            runs = joined([*runs, log.survey_closed(done_ms // width_ms)])
+            runs = joined([*runs, log.survey_closed(span.end_ms // width_ms - 1)])
         if not runs:
             return
         one = ClosedRange(span, runs, None, self._found_from, found)
@@ -539,7 +539,7 @@ class OverflowWheel:
     def _closed_runs(self, level: int) -> Iterator[tuple[int, Iterable[Range]]]:
         for one in self._closed[level]:
             if not one.is_retired:
-                yield self.source_of(level, one.span.start_ms).bucket, one.runs
+                yield self.source_of(level, one.span.end_ms).bucket - 1, one.runs
 
     def told(self, parts: Iterable[IndexPart]) -> None:
         """Note that these are in the journal, committed."""
