@@ -80,9 +80,9 @@ class Letters:
         """The number of letters to write."""
         return len(self._waiting)
 
-    def holds_up_purges_of(self, target: str) -> bool:
-        """Whether no purge of a target can be done yet: a letter of one is to be written, or is left in its log."""
-        return bool(self._waiting) or target in self._of_purges
+    def has_left_of_purges(self, target: str) -> bool:
+        """Whether a letter of a purged message of a target is left in its log: until then no purge of it is done."""
+        return target in self._of_purges
 
     def put(self, letters: Iterable[DeadMessage]) -> None:
         """Add letters to write."""

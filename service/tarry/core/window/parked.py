@@ -218,7 +218,7 @@ class Parked:
         """The targets of the purges that are not done."""
         return [topic for topic, queue in self._queues.items() if queue.purges]
 
-    def take_purged(self, topic: str, limit: int, limit_bytes: int = UNBOUNDED) -> Batch:
+    def take_purged(self, topic: str, limit: int, limit_bytes: int = UNBOUNDED, *, may_be_done: bool = True) -> Batch:
         """Take messages of a target that a purge makes dead letters of, or the purge when all before it are done.
 
         The batch is empty if the next messages are in the log (see `wanted`). It is tried like one of `take`.
@@ -227,6 +227,7 @@ class Parked:
             topic: the target.
             limit: the most messages to take.
             limit_bytes: the most bytes to take; the first message is taken even if it is larger.
+            may_be_done: whether the purge may be done; if not, only messages are taken.
         """
         queue = self._queues.get(topic)
         if queue is None or not queue.purges:
@@ -235,7 +236,7 @@ class Parked:
         batch = Batch(queue.take(limit, limit_bytes, order_key(purge), self._names, UNBOUNDED, has_more=has_more))
         why = f"purged by the record at offset {purge.sequence} of the intake's partition"
         batch.give_up({message.sequence: (ErrorCode.PURGED, why) for message in batch.due})
-        if not batch and queue.is_past(order_key(purge), has_more=has_more):
+        if not batch and may_be_done and queue.is_past(order_key(purge), has_more=has_more):
             batch.resolutions.append(Resolution(Outcome.PURGED, queue.purges.popleft()))
         queue.is_tried = bool(batch)
         return batch

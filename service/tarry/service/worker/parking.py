@@ -282,14 +282,11 @@ class Parking(SideTransactions[_Attempt]):
         if self._purges.try_at_ms > self._clock.monotonic_ms():
             return False
         # Letters that go apart are not written yet: a purge must not be done before they are, nor fill the memory.
-        states = [state for state in states if not self._letters.is_handling(state)]
+        states = [state for state in states if not (state.letters.waiting or self._letters.is_handling(state))]
         topics = sorted({topic for state in states for topic in state.parked.purged})
         return any(self._take_purged(topic, states) for topic in topics)
 
     def _take_purged(self, topic: str, states: Sequence[PartitionState]) -> bool:
-        states = [state for state in states if not state.letters.holds_up_purges_of(topic)]
-        if not states:
-            return False
         if not self._producer.fits():
             self._producer.renew()
             return True
