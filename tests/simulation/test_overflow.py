@@ -1,17 +1,13 @@
 """The overflow wheel in the simulation, in situations that random worlds would seldom reach."""
 
-from collections.abc import Iterable
-
 import pytest
 
 from tarry.core.progress.checkpoint import Geometry
-from tarry.kafka.offsets import Offsets
 from tarry.kafka.topics import wheel_topic
-from tarry.kafka.types import Place
 from tarry.testing.simulation import Shape, World
 from tarry.testing.simulation.world import INTAKE, SMALL_LEVELS
 from tests.support.courses import OVERSIZED_BYTES, cancel_in_passes, crash_in_a_wide_bucket
-from tests.support.worlds import serve, verify_kept
+from tests.support.worlds import name_too_low_an_end, serve, verify_kept
 
 LEAST_JUDGED = 0.1
 """In six seeds the lowest part was 0.46."""
@@ -113,19 +109,9 @@ def test_a_leader_that_names_too_low_an_end_at_a_take_over_loses_no_message(
         world.round()
     world.run(30)
     world.crash(process)
-    too_low, named = world.broker.end(*log) - 2, list[int]()
-    ends_of = Offsets.ends
-
-    def lagging(self: Offsets, logs: Iterable[Place], *, committed: bool) -> dict[Place, int]:
-        ends = ends_of(self, logs, committed=committed)
-        if log in ends and not named:
-            named.append(ends[log])
-            ends[log] = min(ends[log], too_low)
-        return ends
-
-    monkeypatch.setattr(Offsets, "ends", lagging)
+    named = name_too_low_an_end(monkeypatch, world, log, 2)
     for _ in range(60):
         world.send(10, longest_ms=5_000)
         world.run(100)
-    assert named > [too_low], "no take-over was told too low an end"
+    assert named, "no take-over was told too low an end"
     verify_kept(world, "an end that is too low", least_judged=LEAST_JUDGED)

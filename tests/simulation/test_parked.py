@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from tarry.kafka.topics import DEAD
+from tarry.kafka.topics import DEAD, PARKED
 from tarry.testing.simulation import Shape, World
-from tarry.testing.simulation.world import NO_LEVELS
-from tests.support.worlds import only, serve, verify_kept
+from tarry.testing.simulation.world import INTAKE, NO_LEVELS
+from tests.support.worlds import name_too_low_an_end, only, serve, verify_kept
 
 SHAPE = Shape(partitions=1, processes=1, poison=0.0, most=1_000, fetch_most=1_000, geometry=NO_LEVELS)
 SMALL_BUDGET = 400_000
@@ -46,6 +46,30 @@ def test_a_target_that_is_back_catches_up_while_messages_for_it_go_on_to_come_in
     verify_kept(world, "a target that is back", least_judged=LEAST_JUDGED)
 
 
+@pytest.mark.parametrize("is_summed_up", [False, True])
+@pytest.mark.parametrize("by", [1, 2, 20])
+def test_a_leader_that_names_too_low_an_end_of_the_parked_log_loses_no_message(
+    seed: int, by: int, is_summed_up: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = serve(seed, replace(SHAPE, park_after_ms=600))
+    world.take_away("orders")
+    for _ in range(40):
+        world.send(2, longest_ms=0)
+        world.run(100)
+    world.run(2_000)
+    assert only(world).parked.log.unread("orders") > 20
+    if is_summed_up:
+        pointer = only(world).reads_from
+        assert world.run_until(lambda: only(world).reads_from > pointer, 90_000)
+    world.crash(world.processes[0])
+    named = name_too_low_an_end(monkeypatch, world, (INTAKE + PARKED, 0), by)
+    world.run(15_000)
+    world.bring_back("orders")
+    world.run(20_000)
+    assert named, "no take-over was told too low an end"
+    verify_kept(world, "an end of the parked log that is too low", least_judged=0)
+
+
 def test_a_letter_that_is_left_in_its_log_stops_no_purge_of_other_messages(seed: int) -> None:
     world = serve(seed, SHAPE)
     world.send(30, longest_ms=1_500)
@@ -68,7 +92,7 @@ def test_a_letter_that_is_left_in_its_log_stops_no_purge_of_other_messages(seed:
 
 
 def test_a_purge_whose_own_letter_is_left_is_answered_when_that_is_written(seed: int) -> None:
-    world = serve(seed, replace(SHAPE, targets=(("orders", 1), ("bills", 1))))
+    world = serve(seed, replace(SHAPE, most=4, targets=(("orders", 1), ("bills", 1))))
     world.send(30, longest_ms=1_500)
     world.run(2_000)
     for topic in ("orders", "bills"):
@@ -85,6 +109,8 @@ def test_a_purge_whose_own_letter_is_left_is_answered_when_that_is_written(seed:
     assert world.run_until(lambda: of_bills.is_answered, 30_000)
     world.run(30_000)
     assert not of_orders.is_answered, "one of its letters is not written"
+    parked = only(world).parked
+    assert (len(parked), parked.log.unread("orders")) == (1, 0), "the purge alone waits"
     world.widen()
     world.processes[0].stop()
     world.restart(world.processes[0], 100)

@@ -432,7 +432,8 @@ class PartitionState:
         """Take parked messages that a purge makes dead letters of (see `Parked.take_purged`); they are in flight."""
         if self.names.has_pending:
             return Batch()
-        batch = self.parked.take_purged(topic, limit, limit_bytes)
+        may_be_done = not self.letters.has_left_of_purges(topic)
+        batch = self.parked.take_purged(topic, limit, limit_bytes, may_be_done=may_be_done)
         self.names.begin_side(batch.named)
         return batch
 
@@ -518,6 +519,8 @@ class PartitionState:
         filing.telling = self.overflow.news(self.overflow.upkeep.tell_from)
         counts = Counter(source.level for _, source in filing.records if source.level != PARKED)
         parts = [*filing.telling, *self.overflow.reach(counts)]
+        if parked:
+            parts.append(self.parked.log.reach(parked.total()))
         return records + [encode_index(parts) for parts in index_records(parts)]
 
     def end_of(self, source: Source) -> int:

@@ -186,7 +186,9 @@ class Progress:
         ranges = chain(
             [(INTAKE, self._intake.ledger.ranges())], self._overflow.done_ranges(), self._parked.done_ranges()
         )
-        parked = map(encode_parked, self._parked.summary())
+        parked = [encode_parked(entry) for entry in self._parked.summary()]
+        if parked:
+            parked.append(encode_index([self._parked.reach()]))
         records: list[bytes] = []
         size = 0
         for record in chain(parked, encode_ranges(ranges, RANGES_A_RECORD)):

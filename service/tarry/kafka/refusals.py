@@ -87,7 +87,7 @@ def shortfall(place: Place, found: Recovery, end: int, spans: Mapping[int, tuple
         reached[source.level] = max(done.end, reached.get(source.level, 0))
     for level, at in found.journal.index.reached.items():
         reached[level] = max(at, reached.get(level, 0))
-    reached[PARKED] = found.journal.parked.reached
+    reached[PARKED] = max(found.journal.parked.reached, reached.get(PARKED, 0))
     if (intake := max(found.low, reached.pop(INTAKE.level, 0))) > end:
         return _ends_too_soon(place, f"{place[0]}/{place[1]}", end, intake)
     for level, at in sorted(reached.items()):

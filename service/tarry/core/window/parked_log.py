@@ -17,6 +17,7 @@ from itertools import chain
 
 from tarry.core.batch import FiledRun
 from tarry.core.progress.done_set import DoneSet
+from tarry.core.progress.index import IndexPart
 from tarry.core.progress.journal import ParkedEntry, ParkedRow, Range, whole
 from tarry.core.progress.parked_records import FoundParked
 from tarry.core.progress.source import PARKED, Source
@@ -176,6 +177,7 @@ class ParkedLog:
         "_journal_end",
         "_logs",
         "_marked",
+        "_marker",
         "_names",
         "_next_number",
         "_numbers",
@@ -194,6 +196,8 @@ class ParkedLog:
         """The targets by number."""
         self._next_number = max(found, default=0) + 1
         self._marked: set[str] = set()
+        self._marker = 0
+        """How many offsets behind the end hold no record: 1 for the marker of a transaction of ours, or 0."""
         self._filing_from: int | None = None
         """An end of the journal from before the record of the open transaction that files messages; None: no such."""
         for number, one in found.items():
@@ -239,6 +243,11 @@ class ParkedLog:
             [ParkedRow(source.bucket, self._end, count, self._names[source.bucket]) for source, count in counts.items()]
         )
 
+    def reach(self, count: int = 0) -> IndexPart:
+        """Return what the journal's index says of how far the log reaches, once so many more messages are in it."""
+        end = self._end + self._marker + count
+        return IndexPart(PARKED, end, end, [])
+
     def filed(self, run: FiledRun) -> None:
         """Note messages of a target that a committed transaction wrote next to each other."""
         target = self._names[run.source.bucket]
@@ -246,7 +255,7 @@ class ParkedLog:
             pointer = self._journal_end if self._filing_from is None else self._filing_from
             self._logs[target] = TargetLog(target, run.source.bucket, pointer)
         self._logs[target].add(run.first, run.end, run.records)
-        self._end = max(run.end, self._end)
+        self._end, self._marker = max(run.end, self._end), 1
 
     @property
     def end(self) -> int:
