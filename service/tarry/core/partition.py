@@ -519,8 +519,6 @@ class PartitionState:
         filing.telling = self.overflow.news(self.overflow.upkeep.tell_from)
         counts = Counter(source.level for _, source in filing.records if source.level != PARKED)
         parts = [*filing.telling, *self.overflow.reach(counts)]
-        if parked:
-            parts.append(self.parked.log.reach(parked.total()))
         return records + [encode_index(parts) for parts in index_records(parts)]
 
     def end_of(self, source: Source) -> int:

@@ -618,12 +618,22 @@ def test_the_log_must_have_reached_the_last_message_of_any_target() -> None:
     assert found.reached == 97
 
 
+def test_a_filing_says_how_far_the_log_reaches_with_all_its_messages() -> None:
+    found = ParkedRecords()
+    found.take(ParkedEntry([ROW, ROW._replace(number=4, target="other", messages=7)]))
+    assert found.reached == 52
+    found.take(DoneEntry({Source(PARKED, 3): [(40, 45)], Source(PARKED, 4): [(45, 52)]}))
+    assert (dict(found.found), found.reached) == ({}, 52), "also when all of them are done"
+    found.take(ParkedEntry([ROW], is_whole=True))
+    assert found.reached == 52
+
+
 def test_a_done_record_below_the_first_offset_takes_nothing_away() -> None:
     """It is of messages that were done while these were filed."""
     found = ParkedRecords()
     found.take(ParkedEntry([ROW]))
     found.take(DoneEntry({Source(PARKED, 3): [(30, 41)], Source(PARKED, 4): [(40, 45)], Source(1, 3): [(40, 45)]}))
     assert found.found[3].row.messages == 4
-    assert found.reached == 44
+    assert found.reached == 45
     assert [found.by_target()["out.a-b_c"].holds(offset) for offset in (39, 40, 41)] == [False, False, True]
     assert "other" not in found.by_target()

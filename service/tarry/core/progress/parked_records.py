@@ -37,16 +37,20 @@ class FoundParked:
 class ParkedRecords:
     """What the journal says of the parked log. Its records are taken in the order of the journal."""
 
-    __slots__ = ("_found",)
+    __slots__ = ("_filed_to", "_found")
 
     def __init__(self) -> None:
         self._found: dict[int, FoundParked] = {}
+        self._filed_to = 0
+        """An offset that the last filing has reached, at least."""
 
     def take(self, entry: DoneEntry | ParkedEntry) -> None:
         """Take a record."""
         if isinstance(entry, ParkedEntry):
             if entry.is_whole:
                 self._found.clear()
+            elif len({row.first for row in entry.rows}) == 1:  # of one filing, whose messages are all at or after it
+                self._filed_to = max(self._filed_to, entry.rows[0].first + sum(row.messages for row in entry.rows))
             for row in entry.rows:
                 self._add(row)
             return
@@ -77,5 +81,5 @@ class ParkedRecords:
 
     @property
     def reached(self) -> int:
-        """An offset that the log must have reached; 0 if nothing is there."""
-        return max((one.reached for one in self._found.values()), default=0)
+        """An offset that the log must have reached; 0 if nothing is known."""
+        return max([self._filed_to, *(one.reached for one in self._found.values())])

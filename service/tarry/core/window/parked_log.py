@@ -239,14 +239,14 @@ class ParkedLog:
             counts: how many messages it files of each target.
         """
         self._filing_from = self._journal_end
+        first = self._end + self._marker
         return ParkedEntry(
-            [ParkedRow(source.bucket, self._end, count, self._names[source.bucket]) for source, count in counts.items()]
+            [ParkedRow(source.bucket, first, count, self._names[source.bucket]) for source, count in counts.items()]
         )
 
-    def reach(self, count: int = 0) -> IndexPart:
-        """Return what the journal's index says of how far the log reaches, once so many more messages are in it."""
-        end = self._end + self._marker + count
-        return IndexPart(PARKED, end, end, [])
+    def reach(self) -> IndexPart:
+        """Return what a summary says of how far the log reaches: its rows say only where the messages begin."""
+        return IndexPart(PARKED, self._end, self._end, [])
 
     def filed(self, run: FiledRun) -> None:
         """Note messages of a target that a committed transaction wrote next to each other."""
