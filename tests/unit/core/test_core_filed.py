@@ -7,6 +7,7 @@ from tarry.core.progress.name_index import HASH_BYTES
 from tarry.core.progress.source import Source
 from tarry.core.request.occurrence import Occurrence
 from tarry.core.wheel.filed import FILED, due_ms_of, filed_headers, read_filed, target_of
+from tarry.headers import EXPIRES_AT
 
 BUCKET = Source(1, 7)
 DUE_MS = 1_700_000_060_000
@@ -45,6 +46,14 @@ def test_what_was_written_is_read(kind: type[FiledMessage], name: bytes | None, 
     assert (back.source, back.offset, back.sequence, back.due_ms) == (BUCKET, 9, 300, DUE_MS)
     assert (back.target, back.target_partition, back.id, back.name) == ("orders", 2, ID, name)
     assert (back.carries, back.original_headers) == (carries, [("a", b"1")])
+
+
+def test_a_message_that_expires_is_still_a_message() -> None:
+    one = message()
+    one.expires_ms = DUE_MS + 1
+    headers: Headers = [(EXPIRES_AT, b"%d" % one.expires_ms), *filed(one)]
+    back = read_filed(BUCKET, 9, b"k", b"v", headers)
+    assert (type(back), back.expires_ms) == (FiledMessage, one.expires_ms)
 
 
 def test_the_flags_are_bits_that_other_versions_read() -> None:

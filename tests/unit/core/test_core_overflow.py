@@ -8,7 +8,7 @@ from tarry.core.progress.done_set import DoneSet
 from tarry.core.progress.recovered import Buckets
 from tarry.core.progress.source import Source
 from tarry.core.wheel.closed_range import ClosedRange, Span
-from tarry.core.wheel.overflow import STRANGE, OverflowWheel, ToRead
+from tarry.core.wheel.overflow import STRANGE, OverflowWheel, ToRead, Upkeep
 from tarry.core.wheel.runs import JOIN, Runs
 
 WIDE = Geometry(1_000, 4, 2)
@@ -265,6 +265,24 @@ def test_a_bucket_that_is_done_keeps_no_log_while_one_that_is_due_earlier_waits_
     one.mark(Source(1, 5), [0, 1])
     one.make_final()
     assert one.low[0] == 3
+
+
+def test_nothing_is_filed_again_while_a_closed_bucket_keeps_the_same_part_of_the_log() -> None:
+    one = wheel({1: (1_000, 1_000)}, low=(1_000, 0))
+    one.upkeep = Upkeep(refile_from=100)
+    far = FiledRun(Source(1, 9), 1_000, 1_001, 1)
+    file(one, far, FiledRun(Source(1, 4), 1_001, 1_002, 1), FiledRun(Source(1, 5), 1_002, 1_400, 398))
+    one.close(LOTS, 4_500)
+    read(one, 1, {1_001: 4_100, **dict.fromkeys(range(1_002, 1_400), 5_100)})
+    one.mark(Source(1, 5), range(1_002, 1_400))
+    one.make_final()
+    one.note(one.low)
+    assert not one.is_refiling, "it would free one offset"
+    one.mark(Source(1, 4), [1_001])
+    one.make_final()
+    one.note(one.low)
+    assert one.refiling is not None
+    assert (one.refiling.runs, one.refiling.cut) == ([(1_000, 1_001)], 1_200)
 
 
 def test_what_an_open_bucket_holds_keeps_the_log_and_so_does_what_is_not_known_yet() -> None:
