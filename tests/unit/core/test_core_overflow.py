@@ -6,7 +6,7 @@ from tarry.core.batch import FiledRun
 from tarry.core.progress.checkpoint import Checkpoint, Geometry, decode_checkpoint
 from tarry.core.progress.done_set import DoneSet
 from tarry.core.progress.recovered import Buckets
-from tarry.core.progress.source import Source
+from tarry.core.progress.source import INTAKE, PARKED, Source
 from tarry.core.wheel.closed_range import ClosedRange, Span
 from tarry.core.wheel.overflow import STRANGE, OverflowWheel, ToRead, Upkeep
 from tarry.core.wheel.runs import JOIN, Runs
@@ -203,6 +203,14 @@ def test_below_a_bucket_that_is_being_moved_nothing_is_closed() -> None:
     assert not one.close(LOTS, 7_600)
     one.stay(Source(2, 2), 1)  # a refused dead letter
     assert one.close(LOTS, 7_600)
+
+
+@pytest.mark.parametrize("source", [INTAKE, Source(PARKED, 3), Source(1, 4), Source(2, STRANGE)])
+def test_a_dead_letter_that_is_refused_elsewhere_concerns_no_bucket_that_is_moved(source: Source) -> None:
+    one = wheel()
+    before = (one.low, one.done_ms, waiting(one))
+    one.stay(source, 7)
+    assert (one.low, one.done_ms, waiting(one)) == before
 
 
 # -- what is done ----------------------------------------------------------------------------------------------------
