@@ -136,6 +136,16 @@ def sequences(messages: Iterable[HeldMessage]) -> list[int]:
     return [one.sequence for one in messages]
 
 
+def test_a_target_of_which_only_superseded_messages_are_parked_is_forgotten() -> None:
+    shelf = Shelf()
+    one = message(0)
+    one.name = b"h" * 16  # no message waits under this name
+    shelf.parked.park(one)
+    assert list(shelf.parked.targets) == ["out"]
+    assert not shelf.parked.take("out", 100, LATER_MS)
+    assert list(shelf.parked.targets) == []
+
+
 # -- filing -----------------------------------------------------------------------------------------------------------
 
 
