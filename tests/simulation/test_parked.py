@@ -67,7 +67,7 @@ def test_a_leader_that_names_too_low_an_end_of_the_parked_log_loses_no_message(
     world.bring_back("orders")
     world.run(20_000)
     assert named, "no take-over was told too low an end"
-    verify_kept(world, "an end of the parked log that is too low", least_judged=0)
+    verify_kept(world, "an end of the parked log that is too low", least_judged=LEAST_JUDGED)
 
 
 def test_a_letter_that_is_left_in_its_log_stops_no_purge_of_other_messages(seed: int) -> None:

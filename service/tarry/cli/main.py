@@ -85,7 +85,8 @@ def _address_hint(error: TarryError, words: list[str]) -> str:
     config, servers = _given(words, _CONFIG), _given(words, _SERVERS)
     if error.code in _SILENCE:
         asked = servers or load(Path(config) if config else None, os.environ).kafka.bootstrap_servers
-        said += [] if asked in str(error) else [f"Kafka at {asked} does not answer"]
+        if asked not in str(error):
+            said.append(f"Kafka at {asked} does not answer")
     if not (config or servers or is_configured(os.environ)):
         missing = f", and no {_SERVERS}" if _has_option(words, _SERVERS) else ""
         said.append(f"this is the default address, because there is no {DEFAULT_PATH} here{missing}")

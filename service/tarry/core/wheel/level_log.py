@@ -281,7 +281,7 @@ class LevelLog:
         """Return all that is known.
 
         Args:
-            closed: for each range that is closed and not done its first bucket, and its runs.
+            closed: for each range that is closed and not done its last bucket, and its runs.
         """
         of_closed = (IndexRun(bucket, first, end, 0) for bucket, ranges in closed for first, end in ranges)
         begin, end = self._committed_low, max(self._committed_low, self._known_to)

@@ -155,7 +155,7 @@ class OverflowWheel:
         if done_ms >= closed_ms:
             return
         if not log.is_surveyed:
-            runs = joined([*runs, log.survey_closed(span.end_ms // width_ms - 1)])
+            runs = joined([*runs, log.survey_closed(self._last_bucket(span))])
         if not runs:
             return
         one = ClosedRange(span, runs, None, self._found_from, found)
@@ -170,6 +170,9 @@ class OverflowWheel:
 
     def _is_within(self, source: Source, span: Span) -> bool:
         return source.level == span.level and span.start_ms <= self._start_ms(source) < span.end_ms
+
+    def _last_bucket(self, span: Span) -> int:
+        return span.end_ms // self._geometry.width_of(span.level) - 1
 
     def _start_ms(self, source: Source) -> int:
         return source.bucket * self._geometry.width_of(source.level)
@@ -539,7 +542,7 @@ class OverflowWheel:
     def _closed_runs(self, level: int) -> Iterator[tuple[int, Iterable[Range]]]:
         for one in self._closed[level]:
             if not one.is_retired:
-                yield self.source_of(level, one.span.end_ms).bucket - 1, one.runs
+                yield self._last_bucket(one.span), one.runs
 
     def told(self, parts: Iterable[IndexPart]) -> None:
         """Note that these are in the journal, committed."""

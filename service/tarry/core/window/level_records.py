@@ -30,7 +30,7 @@ from tarry.headers import ErrorCode, derived_id
 
 
 class LevelRecords:
-    """Takes in the records of one partition's buckets.
+    """Takes in the records of the levels' logs of one partition.
 
     Args:
         place: the intake and the partition's number.

@@ -157,9 +157,8 @@ class Draining:
 
     def _room_bytes(self, states: Sequence[PartitionState]) -> int:
         """Return how much of level 1's memory each partition may still fill; the rest is for records of the intake."""
-        return max(0, int(self._budget_bytes * DRAINING_SHARE) - sum(state.memory_bytes for state in states)) // len(
-            states
-        )
+        left_bytes = int(self._budget_bytes * DRAINING_SHARE) - sum(state.memory_bytes for state in states)
+        return max(0, left_bytes) // len(states)
 
     def _commit_later(self, state: PartitionState) -> None:
         if state not in self._uncommitted:
