@@ -81,7 +81,7 @@ class Letters:
         return len(self._waiting)
 
     def has_left_of_purges(self, target: str) -> bool:
-        """Whether a letter of a purged message of a target is left in its log: no purge is done before that is."""
+        """Whether a letter of a purged message of a target is left in its log: this holds up the answers of purges."""
         return target in self._of_purges
 
     def put(self, letters: Iterable[DeadMessage]) -> None:
