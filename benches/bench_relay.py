@@ -1,12 +1,14 @@
 """The service compared with a bare relay: in one run, by turns, with the same messages and the same broker.
 
-    python -m benches.bench_relay [--quick] [--rounds 3] [--only relay] [--compiled] [--json FILE]
+    python -m benches.bench_relay [--quick] [--rounds 3] [--only relay] [--compiled] [--other PYTHON] [--json FILE]
 
 The ratio of two figures from one run means more than either figure, because both contenders use the same machine at
 about the same time. Messages have values of 256 B, a key, and three headers. The intake has four partitions. A message
 has arrived when a read_committed reader can read it.
 
-With `--compiled`, the service on the compiled core (`make compiled`) is a third contender.
+With `--compiled`, the service on the compiled core (`make compiled`) is a third contender. With `--other`, the service
+of another environment is one more: an older version, by its `.venv/bin/python`. Each round begins with another
+contender, because the broker is compiled while it runs, so a later turn is a better one.
 
 - Herd: the service holds N messages in memory that are all due at one instant. Time from that instant until the last
   message has arrived. For the relay: N messages wait in its intake; time from its first batch until the last arrival.
@@ -28,6 +30,7 @@ import tempfile
 import time
 from bisect import bisect_left
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -36,8 +39,8 @@ from rich.console import Console
 from rich.table import Table
 
 from benches.support_core import pythons
-from benches.support_kafka import large_broker, preload
-from benches.support_process import Contender, now_ms, running
+from benches.support_kafka import Topics, large_broker, preload
+from benches.support_process import Contender, Running, now_ms, running
 from benches.support_run import Run, say_circumstances
 from tarry.native import core
 
@@ -125,9 +128,17 @@ class Bench:
     """One run on one broker."""
 
     def __init__(
-        self, bootstrap: str, plan: Plan, contenders: Sequence[Contender], directory: Path, console: Console
+        self,
+        bootstrap: str,
+        plan: Plan,
+        contenders: Sequence[Contender],
+        directory: Path,
+        console: Console,
+        *,
+        other: str = "",
     ) -> None:
         self._run = Run(bootstrap, directory, console)
+        self._other = other
         self._bootstrap = bootstrap
         self._plan = plan
         self._contenders = contenders
@@ -143,18 +154,23 @@ class Bench:
         self._relay_backlog(is_warm_up=True)
         for number in range(self._plan.rounds):
             self._run.say(f"round {number + 1} of {self._plan.rounds}")
-            for name in self._contenders:
+            first = number % len(self._contenders)
+            turns = [*self._contenders[first:], *self._contenders[:first]]
+            for name in turns:
                 if name == "relay":
                     self._relay_backlog()
                 else:
                     self._service_herd(name)
                     self._service_whole_way(name)
-            self._steady()
-            for name in self._contenders:
+            self._steady(turns)
+            for name in turns:
                 self._lateness(name)
         for name in self._contenders:
             if name != "relay":
                 self._memory(name)
+
+    def _running(self, name: Contender, topics: Topics) -> AbstractContextManager[Running]:
+        return running(name, self._bootstrap, topics, self._directory, other=self._other)
 
     def _relay_backlog(self, *, is_warm_up: bool = False) -> None:
         herd = self._plan.herd
@@ -171,7 +187,7 @@ class Bench:
         """Fire N held messages that are due at one instant. CPU time is the sum of reading and of firing."""
         herd = self._plan.herd
         with self._run.topics(name) as (topics, progress):
-            with running(name, self._bootstrap, topics, self._directory) as service:
+            with self._running(name, topics) as service:
                 cpu_s = service.cpu_s()
                 # Late enough that all messages are produced, read and held before; checked below.
                 due_ms = now_ms() + 5_000 + herd // 20
@@ -194,10 +210,10 @@ class Bench:
         """Start the service with N overdue messages; measure from when it has taken over its partitions."""
         herd = self._plan.herd
         with self._run.topics(name) as (topics, progress):
-            with running(name, self._bootstrap, topics, self._directory):
+            with self._running(name, topics):
                 pass  # it has made its topics
             preload(self._bootstrap, topics, (now_ms() for _ in range(herd)))
-            with running(name, self._bootstrap, topics, self._directory) as service:
+            with self._running(name, topics) as service:
                 done_ms = progress.settled(1.5, 120)[-1][0]
                 way_ms = done_ms - service.taken_over_ms()
             self._run.all_arrived(topics, herd)
@@ -205,9 +221,9 @@ class Bench:
             self.figures[name].whole_way_per_s.append(rate)
             self._run.say(f"{name}, whole way of {herd:,}: {rate:,.0f} msg/s")
 
-    def _steady(self) -> None:
+    def _steady(self, turns: Sequence[Contender]) -> None:
         """Offer the rates, ascending and to the contenders by turns, until a contender no longer keeps up."""
-        climbing = list(self._contenders)
+        climbing = list(turns)
         steady_per_s, saturated_per_s = dict.fromkeys(climbing, 0.0), dict.fromkeys(climbing, 0.0)
         for rate in self._plan.rates:
             for name in list(climbing):
@@ -230,7 +246,7 @@ class Bench:
         """Offer a rate; return the rate of deliveries, the real rate of the load, and the last message's lateness."""
         delay_ms = 0 if name == "relay" else STEADY_DELAY_MS
         with self._run.topics(name) as (topics, progress):
-            with running(name, self._bootstrap, topics, self._directory):
+            with self._running(name, topics):
                 load = self._run.load(topics, rate, self._plan.steady_s, (delay_ms, delay_ms))
                 moves = progress.settled(2.0, self._plan.steady_s + 120, every_s=0.02)
                 sent = self._run.told(load)
@@ -244,7 +260,7 @@ class Bench:
     def _lateness(self, name: Contender) -> None:
         delays_ms = (0, 0) if name == "relay" else LATENESS_DELAYS_MS
         with self._run.topics(name) as (topics, progress):
-            with running(name, self._bootstrap, topics, self._directory) as contender:
+            with self._running(name, topics) as contender:
                 reader = self._run.read_lateness(topics)
                 cpu_s = contender.cpu_s()
                 load = self._run.load(topics, LATENESS_RATE, self._plan.lateness_s, delays_ms)
@@ -260,7 +276,7 @@ class Bench:
     def _memory(self, name: Contender) -> None:
         held = self._plan.held
         with self._run.topics(name) as (topics, _):
-            with running(name, self._bootstrap, topics, self._directory) as service:
+            with self._running(name, topics) as service:
                 figures = self.figures[name]
                 figures.idle_rss_mib = service.peak_rss_bytes() / 2**20
                 due_ms = now_ms() + 9 * 60_000
@@ -300,6 +316,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, help="how often all but memory is measured; the medians count")
     parser.add_argument("--only", choices=BOTH, help="measure one contender")
     parser.add_argument("--compiled", action="store_true", help="also measure the service on the compiled core")
+    parser.add_argument("--other", metavar="PYTHON", help="also measure the service of this Python's environment")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures to this file")
     arguments = parser.parse_args()
     plan = QUICK if arguments.quick else Plan()
@@ -309,12 +326,14 @@ def main() -> None:
     if arguments.compiled:
         pythons()  # before anything is measured: both are there
         contenders = (*contenders, "compiled")
+    if arguments.other:
+        contenders = (*contenders, "other")
     console = Console()
     with (
         tempfile.TemporaryDirectory(prefix="tarry-bench-") as directory,
         large_broker() as broker,
     ):
-        bench = Bench(broker.bootstrap_servers, plan, contenders, Path(directory), console)
+        bench = Bench(broker.bootstrap_servers, plan, contenders, Path(directory), console, other=arguments.other or "")
         bench.run()
     console.print(table(bench.figures))
     measured = f"service: {core()}" + (", beside the compiled core" if arguments.compiled else "")

@@ -21,8 +21,8 @@ from benches.support_core import pythons
 from benches.support_kafka import PARTITIONS, Topics, create_topics
 from tests.support.processes import Serve, ServeConfig
 
-Service = Literal["service", "compiled"]
-"""The service on the core of this process, and the service on the compiled core."""
+Service = Literal["service", "compiled", "other"]
+"""The service on the core of this process, on the compiled core, and in an environment that the command line names."""
 
 Contender = Literal["relay"] | Service
 """The bare relay and the services."""
@@ -118,7 +118,7 @@ def memory_bytes(pid: int, field: str = "VmRSS") -> int:
 
 @contextlib.contextmanager
 def running(
-    name: Contender, bootstrap: str, topics: Topics, directory: Path, shape: Shape = ALL_HOT
+    name: Contender, bootstrap: str, topics: Topics, directory: Path, shape: Shape = ALL_HOT, *, other: str = ""
 ) -> Iterator[Running]:
     """Start a contender, and end it at the end of the context.
 
@@ -128,12 +128,13 @@ def running(
         topics: of this measurement; the target must exist, and the relay's own topics too.
         directory: for configuration and logs.
         shape: of the service's overflow wheel.
+        other: the Python of the contender "other".
     """
     if name == "relay":
         with _relay(bootstrap, topics) as relay:
             yield relay
     else:
-        python = pythons()["compiled"] if name == "compiled" else sys.executable
+        python = pythons()["compiled"] if name == "compiled" else other if name == "other" else sys.executable
         with _service(name, bootstrap, topics, directory, shape, python) as service:
             yield service
 
