@@ -35,7 +35,7 @@ from benches import overflow_backlog, overflow_burst, overflow_lateness, overflo
 from benches.support_core import pythons
 from benches.support_kafka import large_broker
 from benches.support_process import Service
-from benches.support_run import Run, say_circumstances
+from benches.support_run import Run, say_circumstances, turns
 from tarry.native import core
 
 PARTS: Final = ("levels", "spread", "lateness", "burst", "backlog")
@@ -149,7 +149,7 @@ def measure(
         for number in range(in_rounds):
             run.say(f"round {number + 1} of {plan.rounds}")
             for part in parts:
-                for name in services:
+                for name in turns(services, number):
                     if part in rounds[name]:
                         rounds[name][part].measure(run, name)
         if "backlog" in parts:

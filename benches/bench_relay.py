@@ -7,8 +7,7 @@ about the same time. Messages have values of 256 B, a key, and three headers. Th
 has arrived when a read_committed reader can read it.
 
 With `--compiled`, the service on the compiled core (`make compiled`) is a third contender. With `--other`, the service
-of another environment is one more: an older version, by its `.venv/bin/python`. Each round begins with another
-contender, because the broker is compiled while it runs, so a later turn is a better one.
+of another environment is one more: an older version, by its `.venv/bin/python`.
 
 - Herd: the service holds N messages in memory that are all due at one instant. Time from that instant until the last
   message has arrived. For the relay: N messages wait in its intake; time from its first batch until the last arrival.
@@ -41,7 +40,7 @@ from rich.table import Table
 from benches.support_core import pythons
 from benches.support_kafka import Topics, large_broker, preload
 from benches.support_process import Contender, Running, now_ms, running
-from benches.support_run import Run, say_circumstances
+from benches.support_run import Run, say_circumstances, turns
 from tarry.native import core
 
 BOTH: Final[tuple[Contender, ...]] = ("relay", "service")
@@ -154,16 +153,15 @@ class Bench:
         self._relay_backlog(is_warm_up=True)
         for number in range(self._plan.rounds):
             self._run.say(f"round {number + 1} of {self._plan.rounds}")
-            first = number % len(self._contenders)
-            turns = [*self._contenders[first:], *self._contenders[:first]]
-            for name in turns:
+            order = turns(self._contenders, number)
+            for name in order:
                 if name == "relay":
                     self._relay_backlog()
                 else:
                     self._service_herd(name)
                     self._service_whole_way(name)
-            self._steady(turns)
-            for name in turns:
+            self._steady(order)
+            for name in order:
                 self._lateness(name)
         for name in self._contenders:
             if name != "relay":
@@ -221,9 +219,9 @@ class Bench:
             self.figures[name].whole_way_per_s.append(rate)
             self._run.say(f"{name}, whole way of {herd:,}: {rate:,.0f} msg/s")
 
-    def _steady(self, turns: Sequence[Contender]) -> None:
+    def _steady(self, order: Sequence[Contender]) -> None:
         """Offer the rates, ascending and to the contenders by turns, until a contender no longer keeps up."""
-        climbing = list(turns)
+        climbing = list(order)
         steady_per_s, saturated_per_s = dict.fromkeys(climbing, 0.0), dict.fromkeys(climbing, 0.0)
         for rate in self._plan.rates:
             for name in list(climbing):
@@ -316,7 +314,9 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, help="how often all but memory is measured; the medians count")
     parser.add_argument("--only", choices=BOTH, help="measure one contender")
     parser.add_argument("--compiled", action="store_true", help="also measure the service on the compiled core")
-    parser.add_argument("--other", metavar="PYTHON", help="also measure the service of this Python's environment")
+    parser.add_argument(
+        "--other", metavar="PYTHON", default="", help="also measure the service of this Python's environment"
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures to this file")
     arguments = parser.parse_args()
     plan = QUICK if arguments.quick else Plan()
@@ -327,16 +327,19 @@ def main() -> None:
         pythons()  # before anything is measured: both are there
         contenders = (*contenders, "compiled")
     if arguments.other:
+        if not Path(arguments.other).exists():
+            parser.error(f"--other: {arguments.other} is not there")
         contenders = (*contenders, "other")
     console = Console()
     with (
         tempfile.TemporaryDirectory(prefix="tarry-bench-") as directory,
         large_broker() as broker,
     ):
-        bench = Bench(broker.bootstrap_servers, plan, contenders, Path(directory), console, other=arguments.other or "")
+        bench = Bench(broker.bootstrap_servers, plan, contenders, Path(directory), console, other=arguments.other)
         bench.run()
     console.print(table(bench.figures))
     measured = f"service: {core()}" + (", beside the compiled core" if arguments.compiled else "")
+    measured += f", and that of {arguments.other}" if arguments.other else ""
     load = say_circumstances(console, quick=arguments.quick, measured=measured)
     if arguments.json:
         document = {

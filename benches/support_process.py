@@ -134,9 +134,14 @@ def running(
         with _relay(bootstrap, topics) as relay:
             yield relay
     else:
-        python = pythons()["compiled"] if name == "compiled" else other if name == "other" else sys.executable
-        with _service(name, bootstrap, topics, directory, shape, python) as service:
+        with _service(name, bootstrap, topics, directory, shape, _python(name, other)) as service:
             yield service
+
+
+def _python(name: Service, other: str) -> str:
+    if name == "other":
+        return other
+    return pythons()["compiled"] if name == "compiled" else sys.executable
 
 
 def prepare(name: Contender, bootstrap: str, topics: Topics) -> None:

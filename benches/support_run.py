@@ -9,17 +9,32 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from rich.console import Console
 
 from benches.support_kafka import Progress, Topics, delete_topics, preload, stamps
 from benches.support_process import Contender, now_ms, prepare, running
 from tarry.native import core
+
+Name = TypeVar("Name")
+
+
+def turns(contenders: Sequence[Name], number: int) -> list[Name]:
+    """The order of the contenders in a round.
+
+    Each round begins with another one: the broker is compiled while it runs, so a later turn is a better one.
+
+    Args:
+        contenders: all of them.
+        number: of the round, from 0 on.
+    """
+    first = number % len(contenders)
+    return [*contenders[first:], *contenders[:first]]
 
 
 @dataclass(frozen=True, slots=True)
