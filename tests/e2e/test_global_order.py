@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from tests.e2e.conftest import Lab, verdict
+from tests.e2e.conftest import Lab, places_of, verdict
 from tests.support.brokers import wait_until
 from tests.support.chaos import pause
 from tests.support.processes import Serve
@@ -34,7 +34,7 @@ def owner_of(services: Sequence[Serve]) -> Serve:
 def serves(serve: Serve) -> bool:
     """Whether the last that a service's log says of its partitions is that it serves one."""
     told = [event for event in serve.events() if event["event"] in {"assigned", "revoked", "lost", "serving"}]
-    return bool(told) and told[-1]["event"] == "serving" and bool(told[-1]["partitions"])
+    return bool(told) and told[-1]["event"] == "serving" and bool(places_of(serve))
 
 
 @pytest.mark.some_of("group_protocol")
