@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient
 from tarry.client import DelayedMessage, DelayedProducer
 from tarry.devbroker import EmbeddedBroker
 from tarry.devbroker.ports import HOST, free_port
-from tarry.errors import RetriableError, UsageError
+from tarry.errors import BrokerError, RetriableError, UsageError
 from tarry.testing import PRODUCE, Fault, KafkaProxy
 from tests.support.brokers import no_broker, wait_until
 from tests.support.topics import make_topics, read_topic
@@ -203,6 +203,23 @@ def test_a_reschedule_whose_commit_is_not_answered_says_that_its_fate_is_open_an
         receipt = producer.reschedule(first.handle, *_messages([b"third"]))
     assert log() == [b"first", b"", b"second", b"", b"third"]
     assert receipt.sent.offset == receipt.cancel.offset + 1
+
+
+def test_a_broker_that_answers_slowly_is_reached_and_knows_which_intake_is_missing(
+    proxy: KafkaProxy, topic_name: str, log: Callable[[], list[bytes]]
+) -> None:
+    proxy.delay(0.3)
+    try:
+        with DelayedProducer(proxy.address, topic_name) as producer:
+            producer.send("orders", b"v", b"k", delay=timedelta(hours=1))
+        with (
+            DelayedProducer(proxy.address, f"{topic_name}.missing") as producer,
+            pytest.raises(BrokerError, match=r"^there is no topic .*: check the name of the intake"),
+        ):
+            producer.send("orders", b"v", b"k", delay=timedelta(hours=1))
+    finally:
+        proxy.delay(0)
+    assert log() == [b"v"]
 
 
 def wait_for_more(proxy: KafkaProxy, is_over: Callable[[], bool], *, stalled: bool) -> None:
