@@ -158,9 +158,10 @@ def test_a_log_that_refuses_what_it_took_before_is_left_alone_and_nothing_is_a_d
     deliver_all(one)
 
 
-def test_a_record_that_cannot_be_read_stays_where_it_is_until_its_bucket_is_closed() -> None:
+@pytest.mark.parametrize("read_before", [0, 1])
+def test_a_record_that_cannot_be_read_stays_where_it_is_until_its_bucket_is_closed(read_before: int) -> None:
     one = owner(far=2)
-    due_ms = START_MS + FAR_MS
+    due_ms = START_MS + FAR_MS + read_before
     packed = pack(">BqqiB36s", 1, due_ms, 10**9, -1, 4, b"0" * 36) + b"orders no-dialect 0 in"
     offset = min(at for at, filed in one.levels[2].records.items() if due_ms_of(filed) == due_ms)
     one.levels[2].records[offset] = Filed(b"k", b"v", [(FILED, packed)])
