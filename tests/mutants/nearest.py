@@ -48,6 +48,9 @@ _SIMULATION: Final = (
     "simulation/test_overflow.py",
 )
 
+_LEVELS: Final = ("simulation/test_overflow.py", "simulation/test_passed_over.py", "simulation/test_full_memory.py")
+_PARKED: Final = (*_FAKE, "simulation/test_parked.py", "simulation/test_partitions_set_aside.py")
+
 NEAREST: Final[dict[str, tuple[str, ...]]] = {
     "core": _CORE,
     "core/delivery.py": ("unit/core/test_core_delivery.py", "unit/core/test_state_of_version_2.py"),
@@ -69,9 +72,27 @@ NEAREST: Final[dict[str, tuple[str, ...]]] = {
     "client/exclusive": ("unit/testing/test_fake_exclusive.py", "integration/test_exclusive_writer.py"),
     "kafka/takeover.py": (*_FAKE, *_SIMULATION),
     "service/worker": (*_FAKE, *_SIMULATION),
+    "service/worker/budget.py": (
+        "unit/test_worker_budget.py",
+        "unit/core/test_core_held_up.py",
+        "unit/testing/test_fake_worker.py",
+        "simulation/test_full_memory.py",
+    ),
     "service/worker/deliveries.py": ("unit/test_worker_deliveries.py",),
+    "service/worker/draining.py": (*_FAKE, *_LEVELS),
+    "service/worker/filing.py": (*_FAKE, *_LEVELS, "simulation/test_what_our_topics_refuse.py"),
     "service/worker/gathering.py": ("unit/testing/test_fake_status.py",),
+    "service/worker/level_reader.py": ("unit/testing/test_fake_level_reader.py", *_FAKE, *_LEVELS),
+    "service/worker/parked_reading.py": _PARKED,
+    "service/worker/parking.py": (*_PARKED, "simulation/test_targets_that_change.py"),
     "service/worker/pausing.py": ("unit/testing/test_fake_pausing.py", "simulation/test_pauses.py"),
+    "service/worker/second_reading.py": (
+        "unit/testing/test_fake_second_reading.py",
+        *_FAKE,
+        "simulation/test_passed_over.py",
+        "simulation/test_full_memory.py",
+    ),
+    "service/worker/trimming.py": (*_FAKE, *_LEVELS),
 }
 """Tests below `tests`, by how a module's path below `service/tarry` begins."""
 
