@@ -12,7 +12,9 @@ import pytest
 from confluent_kafka import Message, Producer
 
 from tests.e2e.conftest import Lab
+from tests.support.brokers import wait_until
 from tests.support.checker import all_accepted, check
+from tests.support.reader import Reading
 from tests.support.topics import read_topic
 from tests.support.workload import NAMESPACE, SentHeaders, Target
 
@@ -116,3 +118,29 @@ def test_a_reader_waits_for_a_topic_that_is_so_new_that_the_broker_lacks_it(lab:
     producer.produce(late.topic, b"v", partition=1)
     producer.flush()
     assert [one.partition for one in reader.wait_for(1, 20)] == [1]
+
+
+def test_a_reader_whose_client_library_has_stopped_fetching_goes_on_where_it_was(
+    lab: Lab, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = lab.targets[1]
+    producer = Producer({"bootstrap.servers": lab.bootstrap})
+    reading = Reading(lab.bootstrap, [target.topic], stalled_s=0.5)
+    read: list[Any] = []
+
+    def reads(expected: list[bytes]) -> bool:
+        read.extend(one[1] for one in reading.batch())
+        assert len(read) <= len(expected)
+        return sorted(read) == expected
+
+    def send(*keys: bytes) -> None:
+        for number, key in enumerate(keys):
+            producer.produce(target.topic, b"v", key, partition=number % target.partitions)
+        assert producer.flush(30) == 0
+
+    send(b"a", b"b")
+    wait_until(lambda: reads([b"a", b"b"]), "the first are read")
+    reading.consumer.pause(reading.consumer.assignment())  # from here on it fetches nothing, and says nothing of it
+    send(b"c", b"d", b"e")
+    wait_until(lambda: reads([b"a", b"b", b"c", b"d", b"e"]), "the others are read")
+    assert "another consumer goes on" in capsys.readouterr().err

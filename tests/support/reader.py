@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from tests.support.checker import DUE_HEADER, ID_HEADER, SOURCE_HEADER, Arrived, Interned, digest
 from tests.support.topics import ends_of
@@ -30,6 +30,9 @@ from tests.support.topics import ends_of
 FINISH_S: Final = 30.0
 KNOWN_WITHIN_S: Final = 30.0
 STUCK: Final = 3
+STALLED_S: Final = 10.0
+"""After so long without a record, the process asks whether there are records that it does not get."""
+
 _LENGTH: Final = struct.Struct(">I")
 _PASSING: Final = {KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT, KafkaError._TIMED_OUT}
 """Errors of a client whose broker is away; the client continues by itself when the broker is back."""
@@ -192,10 +195,19 @@ def reading(bootstrap: str, topics: Sequence[str], directory: Path) -> Iterator[
         reader.close()
 
 
-class _Reading:
-    """The reading process: reads all partitions, and tracks its positions."""
+class Reading:
+    """The reading process: reads all partitions, and tracks its positions.
 
-    def __init__(self, bootstrap: str, topics: Sequence[str]) -> None:
+    When its connections end, the client library may stop fetching for ever (librdkafka #4916): then another consumer
+    goes on from the same offsets.
+
+    Args:
+        bootstrap: the broker, HOST:PORT.
+        topics: the topics to read.
+        stalled_s: after so long without a record, it asks whether there are records that it does not get.
+    """
+
+    def __init__(self, bootstrap: str, topics: Sequence[str], stalled_s: float = STALLED_S) -> None:
         settings: dict[str, Any] = {
             "bootstrap.servers": bootstrap,
             "group.id": "tests.reader",
@@ -205,7 +217,9 @@ class _Reading:
             "fetch.error.backoff.ms": 100,
             "log_level": 2,  # or each refused connection is a line
         }
-        self._consumer = Consumer({**settings, "isolation.level": "read_committed", "enable.partition.eof": True})
+        self._settings = {**settings, "isolation.level": "read_committed", "enable.partition.eof": True}
+        self._stalled_s = stalled_s
+        self.consumer = Consumer(self._settings)
         # It sees beyond an open transaction; a read_committed client would get the last stable offset.
         self._ends = Consumer({**settings, "isolation.level": "read_uncommitted"})
         self._partitions = [
@@ -214,24 +228,28 @@ class _Reading:
             for partition in range(self._partition_count(topic))
         ]
         self._reached = {(each.topic, each.partition): 0 for each in self._partitions}
-        self._consumer.assign(self._partitions)
+        self.consumer.assign(self._partitions)
+        self._fetched_at = time.monotonic()
 
     def _partition_count(self, topic: str) -> int:
         """Return the number of a topic's partitions. It waits for a topic that is so new that the broker lacks it."""
         deadline = time.monotonic() + KNOWN_WITHIN_S
         while True:
-            known = self._consumer.list_topics(timeout=30).topics
+            known = self.consumer.list_topics(timeout=30).topics
             if (metadata := known.get(topic)) is not None and metadata.partitions:
                 return len(metadata.partitions)
             if time.monotonic() > deadline:
                 raise SystemExit(f"no broker knows {topic} after {KNOWN_WITHIN_S} s")
-            self._consumer.poll(0.05)
+            self.consumer.poll(0.05)
 
     def batch(self) -> list[tuple[object, ...]]:
         """Return the records that are available; wait a little for the first."""
-        messages = self._consumer.consume(1, 0.1)
+        messages = self.consumer.consume(1, 0.1)
         if messages:
-            messages += self._consumer.consume(5_000, 0)
+            messages += self.consumer.consume(5_000, 0)
+        elif time.monotonic() - self._fetched_at >= self._stalled_s:
+            self._fetched_at = time.monotonic()
+            self._go_on_if_stalled()
         # Taken when all of the batch is at hand: taken before, it could make a prompt message look early.
         seen_ms = time.time_ns() // 1_000_000
         arrived = []
@@ -239,7 +257,7 @@ class _Reading:
             error, offset = message.error(), message.offset() or 0
             place = (message.topic() or "", message.partition() or 0)
             if error is None:
-                self._reached[place] = offset + 1
+                self._reached[place], self._fetched_at = offset + 1, time.monotonic()
                 arrived.append(fields(message, seen_ms))
             elif error.code() == KafkaError._PARTITION_EOF:
                 # The offset after the last transaction's marker, which no reader gets as a record.
@@ -247,6 +265,23 @@ class _Reading:
             elif not error.retriable() and error.code() not in _PASSING:
                 raise SystemExit(f"reader: {error}")
         return arrived
+
+    def _go_on_if_stalled(self) -> None:
+        """Take another consumer if there are records that this one does not get."""
+        try:
+            ends = {
+                (each.topic, each.partition): self.consumer.get_watermark_offsets(each, timeout=5)[1]
+                for each in self._partitions
+            }
+        except KafkaException as exception:
+            if exception.args[0].code() not in _PASSING and not exception.args[0].retriable():
+                raise
+            return  # the broker is away
+        if missing := self.missing(ends):
+            sys.stderr.write(f"reader: gets nothing although {missing} are there; another consumer goes on\n")
+            self.consumer.close()
+            self.consumer = Consumer(self._settings)
+            self.consumer.assign([TopicPartition(*place, offset) for place, offset in self._reached.items()])
 
     def ends(self) -> dict[tuple[str, int], int]:
         """Return the present end of every partition, open transactions included."""
@@ -270,7 +305,7 @@ def main() -> int:
     parser.add_argument("path", type=Path)
     parser.add_argument("topics", nargs="+")
     arguments = parser.parse_args()
-    reading_ = _Reading(arguments.bootstrap, arguments.topics)
+    reading_ = Reading(arguments.bootstrap, arguments.topics)
     ends: dict[tuple[str, int], int] | None = None
     give_up = 0.0
     with arguments.path.open("ab", buffering=0) as frames:
