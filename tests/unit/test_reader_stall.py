@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Message
 
+from tarry.client.outcome.follower import Follower
 from tarry.kafka.clients import Clients
 from tarry.kafka.offsets import Offsets
 from tarry.kafka.reader import Reader
@@ -24,6 +25,10 @@ class Deaf:
     def consume(self, most: int, timeout_s: float) -> list[Message]:
         found: list[Message] = self._consumer.consume(most, timeout_s)
         return [] if self.is_deaf else found
+
+    def poll(self, timeout_s: float) -> "Message | None":
+        found: Message | None = self._consumer.poll(timeout_s)
+        return None if self.is_deaf else found
 
     def close(self) -> None:
         self.is_closed = True
@@ -152,3 +157,33 @@ def test_where_another_client_does_not_help_the_next_one_comes_later_and_later(s
     stage.read_for(10 * STALL_MS)
     assert stage.got == [(0, b"a")]
     assert len(stage.ears.made) == 5
+
+
+def test_who_follows_the_results_of_an_intake_goes_on_with_another_client_too() -> None:
+    clock = ManualClock()
+    broker = FakeBroker(clock)
+    for topic in ("in", "in.results"):
+        broker.make_topic(topic, 2)
+    ears = Ears(broker.clients())
+    follower = Follower(Cluster("fake", {}, ears), "in", clock)
+    got: list[tuple[int, int, bytes | None]] = []
+
+    def follow(ms: int) -> None:
+        for _ in range(ms // 100):
+            clock.advance(100)
+            follower.read(0, lambda partition, offset, _key, value: got.append((partition, offset, value)))
+
+    broker.append("in.results", b"k", b"a", [], 0)
+    follow(1_000)
+    first, *others = ears.made  # the others ask for offsets
+    first.is_deaf = True
+    broker.append("in.results", b"k", b"b", [], 0)
+    broker.append("in.results", b"k", b"x", [], 1)
+    follow(STALL_MS + 3_000)
+    assert sorted(got) == [(0, 0, b"a"), (0, 1, b"b"), (1, 0, b"x")]
+    assert first.is_closed
+    assert len(ears.made) == 2 + len(others)
+    assert ears.made[-1] in follower.clients()
+    follow(3 * STALL_MS)
+    assert len(ears.made) == 2 + len(others), "there was nothing to get"
+    follower.close()

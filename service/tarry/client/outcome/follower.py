@@ -6,7 +6,7 @@ A record at or after that intake offset has its results at or after that positio
 """
 
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
@@ -18,7 +18,11 @@ from tarry.kafka.errors import group_errors, translate_group
 from tarry.kafka.offsets import Offsets
 from tarry.kafka.patience import patiently
 from tarry.kafka.settings import Cluster
+from tarry.kafka.stall import StallWatch
 from tarry.kafka.topics import RESULTS, no_intake
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
 
 CONNECT_WITHIN_S = 30.0
 """How long to wait for the metadata of the results topic at the start, in seconds."""
@@ -73,11 +77,17 @@ class Follower:
         self.topic = intake + RESULTS
         self._intake = intake
         self._contact = Contact(cluster.bootstrap_servers, clock)
-        self._consumer = cluster.clients.consumer({**cluster.reader(QUEUE_KBYTES), "error_cb": self._contact.note})
+        self._clients = cluster.clients
+        self._properties: dict[str, Any] = {**cluster.reader(QUEUE_KBYTES), "error_cb": self._contact.note}
+        self._consumer = self._clients.consumer(self._properties)
         # Separate clients: on the consumer's connection a request would wait behind a long fetch.
         admin = cluster.clients.admin(cluster.admin())
         self._offsets = Offsets(admin, cluster.reads_as, cluster)
         self._presence = Presence(self.topic, admin, clock)
+        self._watch = StallWatch(self._offsets, clock)
+        self._has_stalled = False
+        self._replaced: list[tuple[Consumer, Future[None]]] = []
+        """Consumers that have stopped fetching, while they are being closed."""
         self.positions: dict[int, int] = {}
         self._marks: tuple[_Mark, ...] = ()
         try:
@@ -113,8 +123,11 @@ class Follower:
         Raises:
             BrokerError: the results cannot be read, permanently, or their topic was deleted.
         """
+        if self._has_stalled:
+            self._renew()
         count = 0
-        for record in consume(self._consumer, wait_s, self.topic):
+        events = consume(self._consumer, wait_s, self.topic)
+        for record in events:
             partition, offset = record.partition() or 0, record.offset() or 0
             if record.error() is None:
                 on_record(partition, offset, record.key(), record.value())
@@ -125,11 +138,26 @@ class Follower:
             self._presence.note()
         else:
             self._presence.look()
+        positions = {(self.topic, partition): at for partition, at in self.positions.items()}
+        self._has_stalled = bool(self._watch.look(positions, is_drained=len(events) < READ_MOST))
         return count
+
+    def _renew(self) -> None:
+        """Replace a consumer that has stopped fetching; the new one goes on at the same positions."""
+        before, self._consumer = self._consumer, self._clients.consumer(self._properties)
+        self._assign()
+        # Closing may take long, and nothing has to wait for it.
+        closing = self._clients.in_background(before.close)
+        self._replaced = [(before, closing), *(one for one in self._replaced if not one[1].done())]
+        self._has_stalled = False
+
+    def _assign(self) -> None:
+        with group_errors(f"read {self.topic}"):
+            self._consumer.assign([TopicPartition(self.topic, *position) for position in self.positions.items()])
 
     def clients(self) -> list[object]:
         """Return its librdkafka clients."""
-        return [self._consumer, *self._offsets.clients()]
+        return [self._consumer, *(consumer for consumer, _ in self._replaced), *self._offsets.clients()]
 
     def close(self) -> None:
         """Close the clients."""
@@ -144,7 +172,7 @@ class Follower:
         with group_errors(f"read {self.topic}"):
             self.positions = self._ends(self.topic, self._count())
             self._marks = (self._mark(),)
-            self._consumer.assign([TopicPartition(self.topic, *position) for position in self.positions.items()])
+        self._assign()
 
     def _count(self) -> range:
         found = self._consumer.list_topics(self.topic, timeout=CONNECT_WITHIN_S).topics[self.topic]
