@@ -339,7 +339,7 @@ class Member:
         def note(event: str, **_fields: Any) -> None:
             self.events.append(event)
 
-        clients = GroupClients(cluster, cluster.member("group", "classic", None), [PLACE[0]], note)
+        clients = GroupClients(cluster, cluster.member("group", "classic", None), [PLACE[0]], clock, note)
         self._loop = Loop(clients, store, Begin.EARLIEST, 10, clock, note)
         clients.membership.join(self._loop)
 

@@ -36,7 +36,7 @@ class Place:
         self._offset = 0
         admin = AdminClient({"bootstrap.servers": bootstrap})
         make_topics(admin, [self.names.intake, self.names.intake + RESULTS])
-        clients = GroupClients(cluster, cluster.member("tests", "classic", None), [], _refuse)
+        clients = GroupClients(cluster, cluster.member("tests", "classic", None), [], SystemClock(), _refuse)
         self.missing = Missing(clients, self.names, SystemClock(), after_ms=0, longest_ms=0, on_event=_refuse)
         self.served = 0
 

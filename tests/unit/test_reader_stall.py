@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Message
 
+from tarry.client.group_consumer import GroupClients
 from tarry.client.outcome.follower import Follower
 from tarry.kafka.clients import Clients
 from tarry.kafka.offsets import Offsets
@@ -187,3 +188,26 @@ def test_who_follows_the_results_of_an_intake_goes_on_with_another_client_too() 
     follow(3 * STALL_MS)
     assert len(ears.made) == 2 + len(others), "there was nothing to get"
     follower.close()
+
+
+def test_a_consumer_of_a_group_goes_on_with_another_client_too() -> None:
+    clock = ManualClock()
+    broker = FakeBroker(clock)
+    broker.make_topic("t", 1)
+    ears = Ears(broker.clients())
+    cluster = Cluster("fake", {}, ears)
+    warnings: list[str] = []
+    clients = GroupClients(
+        cluster, cluster.member("g", "classic", None), ["t"], clock, lambda _, **said: warnings.append(said["reason"])
+    )
+    reads = ears.made[-1]
+    clients.reader.open({("t", 0): 0})
+    reads.is_deaf = True
+    broker.append("t", b"k", b"a", [], 0)
+    got: list[bytes | None] = []
+    for _ in range((STALL_MS + 3_000) // 100):
+        clock.advance(100)
+        got += [record.value() for record in clients.reader.read(100, 0)[0]]
+    assert got == [b"a"]
+    assert reads.is_closed
+    assert [warning.rpartition(": ")[2] for warning in warnings] == ["its consumer is replaced"]

@@ -17,6 +17,7 @@ from tarry.kafka.membership import Membership
 from tarry.kafka.offsets import Offsets
 from tarry.kafka.reader import Reader
 from tarry.kafka.settings import Cluster
+from tarry.kafka.stall import StallWatch
 from tarry.kafka.types import Place
 
 PATIENCE_S = 30.0
@@ -40,16 +41,19 @@ class GroupClients:
         cluster: the Kafka cluster.
         properties: of the member, from `Cluster.member`.
         topics: the topics that the member subscribes to.
+        clock: monotonic time.
         on_event: called with the name of an event and its fields.
     """
 
-    def __init__(self, cluster: Cluster, properties: Properties, topics: Sequence[str], on_event: OnEvent) -> None:
+    def __init__(
+        self, cluster: Cluster, properties: Properties, topics: Sequence[str], clock: Clock, on_event: OnEvent
+    ) -> None:
         self._on_event = on_event
         self.cluster = cluster
         self.admin = cluster.clients.admin(cluster.admin())
         self.offsets = Offsets(self.admin, properties["group.id"], cluster)
         self.membership = Membership(cluster.clients, properties, topics, self.warn)
-        self.reader = Reader(cluster, self.warn)
+        self.reader = Reader(cluster, self.warn, watch=StallWatch(self.offsets, clock))
 
     def warn(self, text: str) -> None:
         """Report an error from which a client recovers by itself."""

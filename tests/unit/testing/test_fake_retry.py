@@ -33,7 +33,7 @@ class Consumer:
     def __init__(self, broker: FakeBroker, process: str) -> None:
         cluster = Cluster("fake", {}, broker.clients(process))
         member = cluster.member(NAMES.group, "classic", None)
-        self._clients = GroupClients(cluster, member, [NAMES.topic, NAMES.retry], lambda *_, **__: None)
+        self._clients = GroupClients(cluster, member, [NAMES.topic, NAMES.retry], ManualClock(), lambda *_, **__: None)
         self.membership = self._clients.membership
         self.transactor = Transactor(cluster, f"group.{process}-retry")
         self.places: list[Place] = []

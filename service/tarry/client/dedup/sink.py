@@ -120,7 +120,7 @@ class PostgresSink:
             Exception: the exception of `write`.
         """
         properties = self._cluster.member(self._group, self._protocol, None)
-        clients = GroupClients(self._cluster, properties, self._topics, self._on_event)
+        clients = GroupClients(self._cluster, properties, self._topics, self._clock, self._on_event)
         try:
             wanted = [(topic, 0) for topic in self._topics]
             existing = patiently(lambda: clients.offsets.existing(wanted), self._clock, PATIENCE_S)

@@ -48,7 +48,7 @@ class Session:
             "max.poll.interval.ms": runtime.pace.poll_interval_ms,
             "topic.metadata.refresh.interval.ms": LOOK_FOR_TOPICS_MS,
         }
-        self._clients = clients = GroupClients(cluster, properties, [names.topic, names.retry], on_event)
+        self._clients = clients = GroupClients(cluster, properties, [names.topic, names.retry], clock, on_event)
         try:
             patiently(lambda: make_or_check(clients.admin, names, terms.replication), clock, PATIENCE_S)
             self._refuse_unfit()
