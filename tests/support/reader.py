@@ -208,20 +208,20 @@ class Reading:
     """
 
     def __init__(self, bootstrap: str, topics: Sequence[str], stalled_s: float = STALLED_S) -> None:
-        settings: dict[str, Any] = {
+        self._settings: dict[str, Any] = {
             "bootstrap.servers": bootstrap,
             "group.id": "tests.reader",
+            "isolation.level": "read_committed",
+            "enable.partition.eof": True,
             "enable.auto.commit": False,
             "auto.offset.reset": "error",
             "reconnect.backoff.max.ms": 500,
             "fetch.error.backoff.ms": 100,
             "log_level": 2,  # or each refused connection is a line
         }
-        self._settings = {**settings, "isolation.level": "read_committed", "enable.partition.eof": True}
+        self._bootstrap = bootstrap
         self._stalled_s = stalled_s
         self.consumer = Consumer(self._settings)
-        # It sees beyond an open transaction; a read_committed client would get the last stable offset.
-        self._ends = Consumer({**settings, "isolation.level": "read_uncommitted"})
         self._partitions = [
             TopicPartition(topic, partition, OFFSET_BEGINNING)
             for topic in topics
@@ -269,10 +269,7 @@ class Reading:
     def _go_on_if_stalled(self) -> None:
         """Take another consumer if there are records that this one does not get."""
         try:
-            ends = {
-                (each.topic, each.partition): self.consumer.get_watermark_offsets(each, timeout=5)[1]
-                for each in self._partitions
-            }
+            ends = self.ends(committed=True)
         except KafkaException as exception:
             if exception.args[0].code() not in _PASSING and not exception.args[0].retriable():
                 raise
@@ -283,11 +280,15 @@ class Reading:
             self.consumer = Consumer(self._settings)
             self.consumer.assign([TopicPartition(*place, offset) for place, offset in self._reached.items()])
 
-    def ends(self) -> dict[tuple[str, int], int]:
-        """Return the present end of every partition, open transactions included."""
+    def ends(self, *, committed: bool) -> dict[tuple[str, int], int]:
+        """Return the present end of every partition; with `committed`, up to the first open transaction.
+
+        Another client asks: the one that reads may have lost the topics from its metadata.
+        """
         return {
-            (each.topic, each.partition): self._ends.get_watermark_offsets(each, timeout=30)[1]
-            for each in self._partitions
+            (topic, partition): end
+            for topic in sorted({each.topic for each in self._partitions})
+            for partition, end in ends_of(self._bootstrap, topic, committed=committed).items()
         }
 
     def missing(self, ends: dict[tuple[str, int], int]) -> dict[tuple[str, int], int]:
@@ -311,7 +312,7 @@ def main() -> int:
     with arguments.path.open("ab", buffering=0) as frames:
         while True:
             if ends is None and _input_has_ended():
-                ends, give_up = reading_.ends(), time.monotonic() + FINISH_S
+                ends, give_up = reading_.ends(committed=False), time.monotonic() + FINISH_S
             if batch := reading_.batch():
                 frame = marshal.dumps(batch)
                 frames.write(_LENGTH.pack(len(frame)) + frame)

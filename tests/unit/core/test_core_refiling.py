@@ -168,6 +168,7 @@ def test_a_record_that_cannot_be_read_stays_where_it_is_until_its_bucket_is_clos
     until_refiling(one)
     read_what_is_filed_again(one)
     assert not one.state.overflow.is_refiling
+    assert one.state.placing.again == 0
     rest(one)
     assert (one.state.overflow.refiling, one.filed_again, one.state.held_bytes) == (None, 0, 0)
 
