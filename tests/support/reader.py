@@ -271,9 +271,8 @@ class Reading:
         try:
             ends = self.ends(committed=True)
         except KafkaException as exception:
-            if exception.args[0].code() not in _PASSING and not exception.args[0].retriable():
-                raise
-            return  # the broker is away
+            sys.stderr.write(f"reader: gets nothing, and does not learn whether it should: {exception}\n")
+            return  # the broker is away, or has just come back: it asks again later
         if missing := self.missing(ends):
             sys.stderr.write(f"reader: gets nothing although {missing} are there; another consumer goes on\n")
             self.consumer.close()
