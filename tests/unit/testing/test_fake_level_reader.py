@@ -1,5 +1,6 @@
 """Reading the logs of levels while others are trimmed, on the fake cluster."""
 
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -16,10 +17,12 @@ from tarry.core.request.intake_policy import IntakePolicy
 from tarry.core.request.reader import RequestReader
 from tarry.core.wheel.filed import filed_headers
 from tarry.core.wheel.overflow import ToRead
+from tarry.core.wheel.refiling import Refiling
 from tarry.core.wheel.runs import JOIN
 from tarry.errors import LogError
 from tarry.kafka.offsets import Offsets
 from tarry.kafka.reader import Reader
+from tarry.kafka.types import Place
 from tarry.service.worker.context import Context
 from tarry.service.worker.level_reader import LevelReader
 from tarry.service.worker.trimming import AGAIN_MS, Trimming
@@ -45,9 +48,16 @@ class Level:
         stage.broker.make_topic(LOG[0], 2)
         self.reader = LevelReader(self._new_reader, is_paced=False)
         self.writer = stage.producer()
+        self.opened: list[int] = []
+        """The offsets at which the log was opened."""
 
     def _new_reader(self) -> Reader:
-        return Reader(self.stage.cluster("worker"), lambda _text: None)
+        class Told(Reader):
+            def open(told, starts: Mapping[Place, int]) -> None:  # noqa: N805
+                self.opened += starts.values()
+                super().open(starts)
+
+        return Told(self.stage.cluster("worker"), lambda _text: None)
 
     def write(self, *due_ms: int, commit: bool = True, partition: int = 0) -> None:
         """File messages in one transaction."""
@@ -198,3 +208,59 @@ def test_a_bucket_is_read_when_its_own_records_are_and_not_only_those_that_are_r
         if state.held == 2:
             break
     assert [to_read.runs for to_read in state.level_records.to_read(ROOM_BYTES)] == [[(3, 4)]]
+
+
+def in_the_middle_of_a_bucket(level: Level, patch: pytest.MonkeyPatch) -> tuple[PartitionState, list[ToRead]]:
+    """Close two buckets, of three records and of one; read the first record of the first one."""
+    patch.setattr("tarry.service.worker.level_reader.READ_MOST", 1)
+    level.write(START_MS, START_MS + 1, START_MS + 2)
+    level.write(START_MS + 1_000)
+    state = level.take_over()
+    level.read(state)
+    assert state.close_buckets(ROOM_BYTES, START_MS + 900)
+    both = state.level_records.to_read(ROOM_BYTES)
+    assert [to_read.runs for to_read in both] == [[(0, 3)], [(4, 5)]]
+    level.opened.clear()
+    level.reader.open(state, both[0])
+    while state.held < 1:
+        level.reader.read(START_MS)
+        level.clock.advance(5)
+    assert level.opened == [0]
+    return state, both
+
+
+def test_what_is_added_ahead_of_the_position_is_read_without_going_back(
+    level: Level, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state, both = in_the_middle_of_a_bucket(level, monkeypatch)
+    level.reader.open(state, both[1])
+    level.read(state, START_MS)
+    assert state.held == 4
+    assert level.opened == [0]
+
+
+def test_a_refiling_that_ends_while_it_waits_for_the_next_plan_is_not_read(
+    level: Level, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state, _ = in_the_middle_of_a_bucket(level, monkeypatch)
+    refiling = Refiling(1, START_MS + 2_000, [(0, 1)], 1, 0, {})
+    level.reader.open(state, ToRead(1, refiling, [(0, 1)]))
+    level.reader.read(START_MS)
+    refiling.is_given_up = True
+    while level.reader.is_open:
+        level.reader.read(START_MS)
+        level.clock.advance(5)
+    assert state.held == 3
+    assert level.opened == [0]
+
+
+def test_a_partition_that_is_lost_and_comes_back_is_read_from_the_start(
+    level: Level, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state, _ = in_the_middle_of_a_bucket(level, monkeypatch)
+    level.reader.forget({state.place})
+    assert not level.reader.is_open
+    again = level.take_over()
+    level.read(again, START_MS)
+    assert again.overflow.in_buckets == {1: 4}
+    assert level.opened == [0, 0]

@@ -189,7 +189,7 @@ class _LogPlan:
             begins += [one.runs[0][0] for one in self.present]
         elif self.present:
             begins.append(self.position)
-        return min(begins, default=self.position or 0)
+        return min(begins, default=0)
 
     @property
     def is_empty(self) -> bool:
@@ -212,9 +212,8 @@ class _LogPlan:
             return
         self.present = list(filterfalse(_has_ended, self.present))
         self._later = list(filterfalse(_has_ended, self._later))
-        if self.position is not None:
-            self._plan(self.position)
-            self.must_seek = self.must_seek or not self._runs
+        self._plan(self.position or 0)
+        self.must_seek = self.must_seek or not self._runs
 
     def begin(self) -> int:
         """Begin at the first offset, or go on at the next run; return the offset."""
