@@ -83,7 +83,7 @@ NEAREST: Final[dict[str, tuple[str, ...]]] = {
     "service/worker/filing.py": (*_FAKE, *_LEVELS, "simulation/test_what_our_topics_refuse.py"),
     "service/worker/gathering.py": ("unit/testing/test_fake_status.py",),
     "service/worker/level_reader.py": ("unit/testing/test_fake_level_reader.py", *_FAKE, *_LEVELS),
-    "service/worker/parked_reading.py": _PARKED,
+    "service/worker/parked_reading.py": ("unit/testing/test_fake_parked_reading.py", *_PARKED),
     "service/worker/parking.py": (*_PARKED, "simulation/test_targets_that_change.py"),
     "service/worker/pausing.py": ("unit/testing/test_fake_pausing.py", "simulation/test_pauses.py"),
     "service/worker/second_reading.py": (

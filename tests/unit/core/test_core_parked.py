@@ -206,6 +206,20 @@ def test_messages_that_came_late_are_put_back_in_the_order_of_the_log_and_none_i
     assert shelf.deliver_all() == [10, 20]
 
 
+def test_what_is_read_behind_the_last_message_that_memory_has_room_for_is_read_again() -> None:
+    shelf = Shelf()
+    shelf.park(0, 1, 2)
+    shelf.file(LATER_MS + 10)
+    wanted = shelf.parked.wanted("out", 1)
+    assert wanted is not None
+    for offset, one in shelf.records.items():  # as one fetch brings them
+        wanted.accept(offset, one.key, one.value, filed_headers(one))  # type: ignore[arg-type]  # all are bytes
+    wanted.reach(shelf.end)
+    assert shelf.parked.restore(wanted) == 0
+    assert shelf.deliver() == [0]
+    assert shelf.read() == [1, 2]
+
+
 def test_what_a_take_over_found_done_behind_a_message_that_is_held_stays_done_through_a_summary() -> None:
     shelf = Shelf()
     shelf.park(0, 1, 2)

@@ -72,12 +72,12 @@ class WantedMessages:
         return self.position >= self.end or (bool(self.messages) and self.size_bytes >= self._limit_bytes)
 
     def accept(self, offset: int, key: bytes | None, value: bytes | None, headers: Headers | None) -> None:
-        """Take in a record of the parked log; skip one of another target, or one that is done.
+        """Take in a record of the parked log, unless it is of another target, or done, or all that is wanted was read.
 
         Raises:
             ValueError: a later version of tarry has filed the record.
         """
-        if not self.position <= offset < self.end:
+        if self.is_complete or not self.position <= offset < self.end:
             return
         self.position = offset + 1
         if target_of(headers) == self._log.target and self._log.is_wanted(offset):
@@ -86,8 +86,12 @@ class WantedMessages:
             self.size_bytes += message.size_bytes
 
     def reach(self, position: int) -> None:
-        """Note the reader's position: offsets below it that were not taken in hold nothing."""
-        self.position = min(max(position, self.position), self.end)
+        """Note the reader's position: offsets below it that were not taken in hold nothing.
+
+        What is read behind the message with which it was complete was not taken in for lack of memory.
+        """
+        if not self.is_complete:
+            self.position = min(max(position, self.position), self.end)
 
 
 class Parked:

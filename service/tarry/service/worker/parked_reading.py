@@ -63,11 +63,9 @@ class ParkedReading:
             RetriableError: refused for now; ask again.
         """
         log = level_log_of(state.place, PARKED)
-        room_bytes = self._share_bytes - sum(wanted.size_bytes for _, wanted in self._under_way.values())
-        if log in self._under_way or len(self._under_way) >= MOST_AT_ONCE or (self._under_way and room_bytes <= 0):
+        if log in self._under_way or len(self._under_way) >= MOST_AT_ONCE:
             return
-        room_bytes = min(self._most_bytes - state.parked.read_bytes, room_bytes)
-        wanted = state.parked.wanted(topic, max(1, room_bytes))  # at least one message
+        wanted = state.parked.wanted(topic, self._most_bytes - state.parked.read_bytes)  # at least one message
         if wanted is not None:
             if self._reader is None:
                 self._reader = self._new_reader()
@@ -88,14 +86,12 @@ class ParkedReading:
             log = (record.topic() or "", record.partition() or 0)
             if log in self._under_way:
                 state, wanted = self._under_way[log]
-                if wanted.is_complete:
-                    continue
                 try:
                     wanted.accept(record.offset() or 0, record.key(), record.value(), headers_of(record))
                 except ValueError as error:
                     raise LogError(f"{log[0]}/{log[1]} at offset {record.offset()}: {error}", state.place) from error
         for log, position in reached.items():
-            if log in self._under_way and not self._under_way[log][1].is_complete:
+            if log in self._under_way:
                 self._under_way[log][1].reach(position)
         for log in [log for log, (_, wanted) in self._under_way.items() if wanted.is_complete]:
             self._end(log)
