@@ -92,7 +92,7 @@ NEAREST: Final[dict[str, tuple[str, ...]]] = {
         "simulation/test_passed_over.py",
         "simulation/test_full_memory.py",
     ),
-    "service/worker/trimming.py": (*_FAKE, *_LEVELS),
+    "service/worker/trimming.py": ("unit/testing/test_fake_trimming.py", *_FAKE, *_LEVELS),
 }
 """Tests below `tests`, by how a module's path below `service/tarry` begins."""
 
