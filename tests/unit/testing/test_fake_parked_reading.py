@@ -37,6 +37,7 @@ class Outage:
         self.stage = stage
         self.now_ms = stage.clock.now_ms()
         self.readers: list[Reader] = []
+        self.closed: list[Reader] = []
         self.events: list[tuple[str, dict[str, Any]]] = []
         stage.broker.make_topic(LOG, PARTITIONS)
         self.states = [self._state(number) for number in range(PARTITIONS)]
@@ -46,7 +47,14 @@ class Outage:
         self.reading.share(self.states)
 
     def _new_reader(self) -> Reader:
-        self.readers.append(Reader(self.stage.cluster("worker"), print))
+        closed = self.closed
+
+        class Told(Reader):
+            def close(self) -> None:
+                closed.append(self)
+                super().close()
+
+        self.readers.append(Told(self.stage.cluster("worker"), print))
         return self.readers[-1]
 
     def _state(self, number: int) -> PartitionState:
@@ -205,6 +213,7 @@ def test_after_a_stop_all_is_read_from_the_start_by_another_reader(outage: Outag
     outage.park(0, "out")
     outage.reading.want(outage.states[0], "out")
     outage.reading.stop()
+    assert outage.closed == outage.readers
     outage.turn()
     assert outage.taken(0) == []
     outage.reading.want(outage.states[0], "out")
