@@ -15,7 +15,7 @@ from tarry.core.request.occurrence import Occurrence
 from tarry.core.window import names
 from tarry.core.window.hot_window import HotWindow
 from tarry.core.window.matching import Matching
-from tarry.core.window.names import Names, Verdict
+from tarry.core.window.names import Names, NameVerdict
 from tarry.headers import id_bytes
 from tests.support.named_owner import run
 
@@ -199,12 +199,12 @@ PLANTED: list[Plant] = [
 def a_next_record_is_taken_whatever_waits(patch: pytest.MonkeyPatch) -> None:
     real = Names.decide_next
 
-    def decide_next(self: Names, message: HeldMessage, follows: int) -> Verdict:
+    def decide_next(self: Names, message: HeldMessage, follows: int) -> NameVerdict:
         entry = self._index.find(message.name or b"")
         if entry is None:
             return real(self, message, follows)
         self._put(message.name or b"", NameEntry(message.sequence, message.due_ms, id_bytes(message.asker)), ())
-        return Verdict.KEEP
+        return NameVerdict.KEEP
 
     patch.setattr(Names, "decide_next", decide_next)
 

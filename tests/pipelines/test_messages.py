@@ -17,7 +17,7 @@ from tarry.pipelines.schedule.job import sharded, slices
 from tarry.pipelines.schedule.messages import (
     Expressions,
     IntakeLimits,
-    Verdict,
+    TargetVerdict,
     ask,
     namespace_of,
     records,
@@ -32,12 +32,12 @@ JOB = namespace_of("job")
 ASKED = Expressions("k", "t", key="k", due="at")
 LIMITS = IntakeLimits(BASE_MS, 30 * DAY_MS, 5_000)
 VERDICTS = [
-    Verdict("orders", max_bytes=100_000),
-    Verdict("compacted", max_bytes=100_000, compacted=True),
-    Verdict("small", max_bytes=2_000),
-    Verdict("gone", "unknown-target", "there is no such topic"),
-    Verdict("in.dead", "internal-target"),
-    Verdict("elsewhere", "target-not-allowed"),
+    TargetVerdict("orders", max_bytes=100_000),
+    TargetVerdict("compacted", max_bytes=100_000, compacted=True),
+    TargetVerdict("small", max_bytes=2_000),
+    TargetVerdict("gone", "unknown-target", "there is no such topic"),
+    TargetVerdict("in.dead", "internal-target"),
+    TargetVerdict("elsewhere", "target-not-allowed"),
 ]
 ROW = f"k string, t string, at long, v string, {UNREADABLE} string"
 

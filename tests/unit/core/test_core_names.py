@@ -9,7 +9,7 @@ from tarry.core.progress.name_index import NameEntry
 from tarry.core.progress.name_records import NameRecords, NamesEntry, ShardEntry
 from tarry.core.request.naming import Condition, hash_of
 from tarry.core.window.memory import Memory
-from tarry.core.window.names import LEAST_DEBT_BYTES, Names, Verdict
+from tarry.core.window.names import LEAST_DEBT_BYTES, Names, NameVerdict
 from tarry.headers import Outcome, derived_id, id_bytes
 from tests.support.naming import no_names
 
@@ -62,7 +62,7 @@ def waiting(*held: HeldMessage) -> Names:
     """Names under which these messages wait, committed."""
     names = no_names()
     for one in held:
-        assert names.decide(one, Condition.ALWAYS)[0] is Verdict.KEEP
+        assert names.decide(one, Condition.ALWAYS)[0] is NameVerdict.KEEP
     commit(names)
     return names
 
@@ -72,7 +72,7 @@ def waiting(*held: HeldMessage) -> Names:
 
 def test_the_first_message_of_a_name_is_scheduled_and_has_no_result_yet() -> None:
     names = no_names()
-    assert names.decide(message(5), Condition.ALWAYS) == (Verdict.KEEP, None)
+    assert names.decide(message(5), Condition.ALWAYS) == (NameVerdict.KEEP, None)
     assert not names.is_admitted(message(5))
     assert answers_of(names) == []
     assert names.is_admitted(message(5))
@@ -82,7 +82,7 @@ def test_the_first_message_of_a_name_is_scheduled_and_has_no_result_yet() -> Non
 def test_the_next_message_of_a_name_replaces_the_one_that_waits() -> None:
     names = waiting(message(5))
     verdict, older = names.decide(message(7), Condition.ALWAYS)
-    assert verdict is Verdict.KEEP
+    assert verdict is NameVerdict.KEEP
     assert older == NameEntry(5, DUE_MS + 5, id_bytes(message(5).id))
     (decision,) = commit(names).decisions
     assert decision.answers == (Answer(Outcome.REPLACED, message(5).id, 5, DUE_MS + 5, None, ("replaced_by", 7)),)
@@ -93,16 +93,16 @@ def test_the_next_message_of_a_name_replaces_the_one_that_waits() -> None:
 
 def test_a_message_only_if_none_waits_is_scheduled_where_none_does_and_skipped_where_one_does() -> None:
     names = no_names()
-    assert names.decide(message(5), Condition.ABSENT) == (Verdict.KEEP, None)
-    assert names.decide(message(7), Condition.ABSENT) == (Verdict.DONE, None)
+    assert names.decide(message(5), Condition.ABSENT) == (NameVerdict.KEEP, None)
+    assert names.decide(message(7), Condition.ABSENT) == (NameVerdict.DONE, None)
     assert answers_of(names) == [(Outcome.SCHEDULED, 5, None, ""), (Outcome.SKIPPED, 7, 5, "waiting")]
     assert not names.is_superseded(message(5))
 
 
 def test_a_message_only_if_one_waits_replaces_it_and_is_skipped_where_none_does() -> None:
     names = waiting(message(5))
-    assert names.decide(message(6, Y), Condition.PRESENT) == (Verdict.DONE, None)
-    assert names.decide(message(7), Condition.PRESENT)[0] is Verdict.KEEP
+    assert names.decide(message(6, Y), Condition.PRESENT) == (NameVerdict.DONE, None)
+    assert names.decide(message(7), Condition.PRESENT)[0] is NameVerdict.KEEP
     assert answers_of(names) == [
         (Outcome.SKIPPED, 6, None, "not-waiting"),
         (Outcome.REPLACED, 5, 7, ""),
@@ -114,24 +114,24 @@ def test_a_message_only_if_one_waits_replaces_it_and_is_skipped_where_none_does(
 def test_a_message_with_name_id_and_due_time_of_the_one_that_waits_is_a_duplicate_whatever_its_condition() -> None:
     for condition in Condition:
         names = waiting(message(5))
-        assert names.decide(message(7, due_ms=DUE_MS + 5, id_=5), condition) == (Verdict.DONE, None)
+        assert names.decide(message(7, due_ms=DUE_MS + 5, id_=5), condition) == (NameVerdict.DONE, None)
         assert answers_of(names) == [(Outcome.DUPLICATE, 7, 5, "")]
         assert not names.is_superseded(message(5))
 
 
 def test_a_message_with_the_same_id_and_another_due_time_replaces() -> None:
     names = waiting(message(5))
-    assert names.decide(message(7, id_=5), Condition.ALWAYS)[0] is Verdict.KEEP
+    assert names.decide(message(7, id_=5), Condition.ALWAYS)[0] is NameVerdict.KEEP
     assert answers_of(names) == [(Outcome.REPLACED, 5, 7, "")]
 
 
 def test_a_cancel_takes_the_message_that_waits_and_is_too_late_where_none_does() -> None:
     names = waiting(message(5))
     verdict, older = names.decide_cancel(cancel(7))
-    assert verdict is Verdict.DONE
+    assert verdict is NameVerdict.DONE
     assert older is not None
     assert older.offset == 5
-    assert names.decide_cancel(cancel(8)) == (Verdict.DONE, None)
+    assert names.decide_cancel(cancel(8)) == (NameVerdict.DONE, None)
     assert answers_of(names) == [
         (Outcome.CANCELLED, 5, 7, ""),
         (Outcome.CANCELLED, 7, 5, ""),
@@ -151,8 +151,8 @@ def test_a_new_name_beyond_the_limit_is_refused_and_a_known_one_is_replaced() ->
     names = waiting(message(5))
     names.limit = 1
     refused = message(6, Y)
-    assert names.decide(refused, Condition.ALWAYS) == (Verdict.REFUSE, None)
-    assert names.decide(message(7), Condition.ALWAYS)[0] is Verdict.KEEP
+    assert names.decide(refused, Condition.ALWAYS) == (NameVerdict.REFUSE, None)
+    assert names.decide(message(7), Condition.ALWAYS)[0] is NameVerdict.KEEP
     assert names.is_superseded(message(6, Y))
     assert not names.is_superseded(refused)  # it waits for its dead letter
     commit(names, [refused])
@@ -166,21 +166,21 @@ def test_what_is_in_flight_is_not_decided_upon_until_its_transaction_is_over() -
             names = waiting(older)
             names.begin_side([older])
             assert wants_back(names) is False
-            assert names.decide(message(7), condition) == (Verdict.WAIT, None)
-            assert names.decide_cancel(cancel(7)) == (Verdict.WAIT, None)
+            assert names.decide(message(7), condition) == (NameVerdict.WAIT, None)
+            assert names.decide_cancel(cancel(7)) == (NameVerdict.WAIT, None)
             assert wants_back(names) is True
             assert not names.has_pending
             names.end_side([older], committed=is_committed)
             assert wants_back(names) is False
             verdict, _ = names.decide(message(7), condition)
             is_skipped = condition is (Condition.PRESENT if is_committed else Condition.ABSENT)
-            assert verdict is (Verdict.DONE if is_skipped else Verdict.KEEP)
+            assert verdict is (NameVerdict.DONE if is_skipped else NameVerdict.KEEP)
 
 
 def test_another_name_is_decided_while_one_is_in_flight() -> None:
     names = waiting(message(5))
     names.begin_side([message(5)])
-    assert names.decide(message(7, Y), Condition.ALWAYS)[0] is Verdict.KEEP
+    assert names.decide(message(7, Y), Condition.ALWAYS)[0] is NameVerdict.KEEP
     assert not names.is_wanted_back
 
 
@@ -197,7 +197,7 @@ def test_a_name_is_free_again_when_its_message_was_delivered() -> None:
     names = waiting(message(5))
     commit(names, [message(5)])
     assert names.count == 0
-    assert names.decide(message(7), Condition.ABSENT) == (Verdict.KEEP, None)
+    assert names.decide(message(7), Condition.ABSENT) == (NameVerdict.KEEP, None)
 
 
 def test_a_message_that_was_adopted_without_its_name_may_be_delivered() -> None:

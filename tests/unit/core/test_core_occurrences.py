@@ -28,7 +28,7 @@ from tarry.core.request.naming import hash_of
 from tarry.core.request.occurrence import Occurrence
 from tarry.core.request.reader import RequestReader
 from tarry.core.wheel.filed import FILED, filed_headers, read_filed, target_of
-from tarry.core.window.names import Names, Verdict
+from tarry.core.window.names import Names, NameVerdict
 from tarry.headers import (
     CANCEL,
     CANCEL_NAME,
@@ -452,16 +452,16 @@ def test_a_change_of_a_schedule_does_not_count_as_a_decision() -> None:
 
 
 def test_a_decision_of_a_next_record_depends_on_the_whole_entry() -> None:
-    def decided(follows: int, id_: bytes) -> Verdict:
+    def decided(follows: int, id_: bytes) -> NameVerdict:
         names = Names(("in", 0), NameRecords(), None, 0, 0, taken_over()._memory)
         names._index.put(X, BEHIND_5)
         message = Occurrence(NOW_MS + 2 * SECOND_MS, 9, b"k", b"v", None, False, "orders", -1, OTHER)
         message.schedule, message.number, message.name = id_, 2, X
         return names.decide_next(message, follows)
 
-    assert decided(5, SCHEDULE) is Verdict.KEEP
-    assert decided(4, SCHEDULE) is Verdict.DONE
-    assert decided(5, OTHER) is Verdict.DONE
+    assert decided(5, SCHEDULE) is NameVerdict.KEEP
+    assert decided(4, SCHEDULE) is NameVerdict.DONE
+    assert decided(5, OTHER) is NameVerdict.DONE
 
 
 def test_a_message_that_is_no_schedule_has_one_id() -> None:

@@ -17,7 +17,7 @@ from tarry.core.request.translated import TranslatedMessage
 from tarry.core.window.deferred import Deferred, NamedRecord
 from tarry.core.window.hot_window import HotWindow
 from tarry.core.window.memory import Memory
-from tarry.core.window.names import Names, Verdict
+from tarry.core.window.names import Names, NameVerdict
 from tarry.core.window.passed_over import PassedOver
 from tarry.core.window.placing import Placing
 from tarry.core.window.ready import Ready
@@ -203,14 +203,14 @@ class Arrivals:
         """Decide a named record; return whether it can be decided now."""
         names, memory, message = self._names, self._memory, self._named(record)
         verdict, older = self._verdict(record, message)
-        if verdict is Verdict.WAIT:
+        if verdict is NameVerdict.WAIT:
             return False
         if older is not None:
             self._hot.recall(older)
-        if verdict is Verdict.DONE:
+        if verdict is NameVerdict.DONE:
             memory.count(message)
             memory.held_bytes -= message.drop_content()
-        elif verdict is Verdict.SUPERSEDED:
+        elif verdict is NameVerdict.SUPERSEDED:
             memory.count(message)
             names.drop(message)
         elif type(record.request) is Rejection:
@@ -218,7 +218,7 @@ class Arrivals:
             dead = _dead(record.offset, record.key, record.value, record.headers, record.request)
             memory.held_bytes += dead.size_bytes
             self._ready.bury(dead._replace(name=message.name, ends_schedule=True))
-        elif verdict is Verdict.REFUSE:
+        elif verdict is NameVerdict.REFUSE:
             dead = DeadMessage.of(message, ErrorCode.TOO_MANY_NAMES, f"{names.limit} names wait in this partition")
             dead = dead._replace(ends_schedule=False)  # it has not begun
             memory.held_bytes += dead.size_bytes
@@ -230,7 +230,7 @@ class Arrivals:
             self._put(message, now_ms)
         return True
 
-    def _verdict(self, record: NamedRecord, message: HeldMessage) -> tuple[Verdict, NameEntry | None]:
+    def _verdict(self, record: NamedRecord, message: HeldMessage) -> tuple[NameVerdict, NameEntry | None]:
         """Return what becomes of a named record, and the message that it replaces or cancels, if there is one."""
         names = self._names
         if type(record.request) is NameCancelRequest:
@@ -244,8 +244,8 @@ class Arrivals:
             return names.decide(message, naming.condition)
         # In a replay: it was decided before.
         if not names.is_superseded(message):
-            return Verdict.KEEP, None
-        return (Verdict.REFUSE if names.was_refused(message) else Verdict.SUPERSEDED), None
+            return NameVerdict.KEEP, None
+        return (NameVerdict.REFUSE if names.was_refused(message) else NameVerdict.SUPERSEDED), None
 
     def _named(self, record: NamedRecord) -> HeldMessage:
         """Return the message, or the cancel, of a named record."""

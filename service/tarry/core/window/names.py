@@ -66,7 +66,7 @@ MOST_SHARDS = 4
 """The most shards in one transaction."""
 
 
-class Verdict(Enum):
+class NameVerdict(Enum):
     """What becomes of a named record."""
 
     KEEP = "the message waits from now on"
@@ -161,7 +161,7 @@ class Names:
 
     # -- deciding -----------------------------------------------------------------------------------------------------
 
-    def decide(self, message: HeldMessage, condition: Condition) -> tuple[Verdict, NameEntry | None]:
+    def decide(self, message: HeldMessage, condition: Condition) -> tuple[NameVerdict, NameEntry | None]:
         """Decide a named message that was read at or above `decided_below`.
 
         A refused message gets a name of its own, under which it waits until its dead letter is written.
@@ -172,7 +172,7 @@ class Names:
         name = _name_of(message)
         entry = self._index.find(name)
         if entry is not None and self._is_in_flight(entry):
-            return Verdict.WAIT, None
+            return NameVerdict.WAIT, None
         offset, id_ = message.sequence, id_bytes(message.asker)
         if entry is not None and entry.id == id_ and entry.due_ms == message.due_ms:
             return self._complete(message, self._answer(Outcome.DUPLICATE, message, ("waiting", entry.place))), None
@@ -185,7 +185,7 @@ class Names:
         if entry is None and self._index.count >= self.limit:
             message.name = hidden_name(offset)
             self._put(message.name, new, ())
-            return Verdict.REFUSE, None
+            return NameVerdict.REFUSE, None
         answers: tuple[Answer, ...] = ()
         if entry is not None:
             answers = (_of_entry(Outcome.REPLACED, entry, ("replaced_by", offset)),)
@@ -193,9 +193,9 @@ class Names:
             replaced = None if entry is None else ("replaced", entry.place)
             answers = (*answers, self._answer(Outcome.SCHEDULED, message, replaced))
         self._put(name, new, answers)
-        return Verdict.KEEP, None if entry is None or entry.continues else entry
+        return NameVerdict.KEEP, None if entry is None or entry.continues else entry
 
-    def decide_next(self, message: HeldMessage, follows: int) -> Verdict:
+    def decide_next(self, message: HeldMessage, follows: int) -> NameVerdict:
         """Decide the next record of a schedule: it is taken where the schedule continues with it, else it is done.
 
         Args:
@@ -206,11 +206,11 @@ class Names:
         entry = self._index.find(name)
         if entry is None or entry.offset != CONTINUES | follows or entry.id != id_:
             self._decided(Decision(message.sequence, message, b"", ()))
-            return Verdict.DONE
+            return NameVerdict.DONE
         self._put(name, NameEntry(message.sequence, message.due_ms, id_), ())
-        return Verdict.KEEP
+        return NameVerdict.KEEP
 
-    def decide_cancel(self, cancel: HeldMessage) -> tuple[Verdict, NameEntry | None]:
+    def decide_cancel(self, cancel: HeldMessage) -> tuple[NameVerdict, NameEntry | None]:
         """Decide a cancel of the message that waits under a name.
 
         Returns:
@@ -221,14 +221,14 @@ class Names:
         if entry is None:
             return self._complete(cancel, self._answer(Outcome.CANCEL_TOO_LATE, cancel)), None
         if self._is_in_flight(entry):
-            return Verdict.WAIT, None
+            return NameVerdict.WAIT, None
         self._index.remove(name, entry.offset)
         answers = (
             _of_entry(Outcome.CANCELLED, entry, ("cancel_source", cancel.sequence)),
             self._answer(Outcome.CANCELLED, cancel, ("cancelled", entry.place)),
         )
         self._decided(Decision(cancel.sequence, cancel, gone(name, entry.offset), answers))
-        return Verdict.DONE, None if entry.continues else entry
+        return NameVerdict.DONE, None if entry.continues else entry
 
     def _is_in_flight(self, entry: NameEntry) -> bool:
         if entry.offset not in self._in_flight:
@@ -240,9 +240,9 @@ class Names:
         self._index.put(name, entry)
         self._decided(Decision(entry.offset, None, put(name, entry), answers))
 
-    def _complete(self, record: HeldMessage, answer: Answer) -> Verdict:
+    def _complete(self, record: HeldMessage, answer: Answer) -> NameVerdict:
         self._decided(Decision(record.sequence, record, b"", (answer,)))
-        return Verdict.DONE
+        return NameVerdict.DONE
 
     def _decided(self, decision: Decision) -> None:
         self.decided_below = decision.offset + 1

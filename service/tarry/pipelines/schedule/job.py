@@ -31,7 +31,7 @@ from tarry.pipelines.schedule.known_ids import known_ids
 from tarry.pipelines.schedule.messages import (
     Expressions,
     IntakeLimits,
-    Verdict,
+    TargetVerdict,
     ask,
     namespace_of,
     placed_by,
@@ -278,7 +278,7 @@ def _targets(asked: DataFrame) -> list[str]:
     return [row["target"] for row in asked.where("code is null").select("target").distinct().collect()]
 
 
-def _verdicts(topics: TopicTables, policy: IntakePolicy, names: Sequence[str]) -> list[Verdict]:
+def _verdicts(topics: TopicTables, policy: IntakePolicy, names: Sequence[str]) -> list[TargetVerdict]:
     """The properties of targets, from the intake's policy and the brokers."""
     reader = TargetNames(policy, TARGET)
     read = {name: reader.read({TARGET: name.encode()}) for name in names}
@@ -286,9 +286,9 @@ def _verdicts(topics: TopicTables, policy: IntakePolicy, names: Sequence[str]) -
     verdicts = []
     for name, found in read.items():
         if isinstance(found, HeaderFault):
-            verdicts.append(Verdict(name, found.code, found.detail))
+            verdicts.append(TargetVerdict(name, found.code, found.detail))
         elif (target := there[name]).partitions:
-            verdicts.append(Verdict(name, max_bytes=target.max_bytes, compacted=target.compacted))
+            verdicts.append(TargetVerdict(name, max_bytes=target.max_bytes, compacted=target.compacted))
         else:
-            verdicts.append(Verdict(name, ErrorCode.UNKNOWN_TARGET, "there is no such topic"))
+            verdicts.append(TargetVerdict(name, ErrorCode.UNKNOWN_TARGET, "there is no such topic"))
     return verdicts

@@ -240,7 +240,7 @@ class IntakeLimits:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class TargetVerdict:
     """Properties of a target.
 
     Args:
@@ -258,7 +258,7 @@ class Verdict:
     compacted: bool = False
 
 
-def verdict_rows(spark: SparkSession, verdicts: Sequence[Verdict]) -> DataFrame:
+def verdict_rows(spark: SparkSession, verdicts: Sequence[TargetVerdict]) -> DataFrame:
     """Verdicts as a table, for `validate_rows`."""
     # As JSON: Spark would start Python workers for Python rows.
     text = f.lit(json.dumps([asdict(verdict) for verdict in verdicts]))
