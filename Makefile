@@ -59,10 +59,12 @@ browser: ## install Chromium for the tests of the console, if there is no browse
 test: $(READY) browser ## run the test suite on a real broker, in 6 processes; another number: JOBS=2
 	$(SUITE)
 
-# Some of the further cases load both processors: beside five others they would miss deadlines and floors.
+# Some of the further cases load both processors: beside five others they would miss deadlines and floors. Those that
+# load them wholly are marked `alone`.
 test-all: JOBS = 3
 test-all: $(READY) browser ## run all tests except soak and deploy: also the further cases and the tests that take minutes
-	$(PYTEST) -m "not soak and not deploy"
+	$(PYTEST) -m "not soak and not deploy and not alone"
+	$(BIN)/python -m pytest -m "alone and not soak"
 	$(MAKE) test-compiled
 
 test-compiled: compiled ## run unit, model and simulation tests on the compiled core

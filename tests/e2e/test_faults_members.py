@@ -80,6 +80,7 @@ def test_of_two_services_with_one_instance_under_kip_848_the_second_waits_with_o
     report.assert_kept(LEAST_JUDGED_OF_FAULTS)
 
 
+@pytest.mark.alone
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("kills", [1, 5], ids=["once", "often"])
 def test_a_worker_killed_at_ten_thousand_messages_a_second_fires_again_in_time(

@@ -33,6 +33,7 @@ def test_messages_through_three_levels_arrive_once_in_order_and_nothing_stays_be
     report.assert_kept()
 
 
+@pytest.mark.alone
 @pytest.mark.exhaustive
 def test_a_worker_killed_again_and_again_while_buckets_turn_delivers_all_once_in_order(lab: Lab) -> None:
     serve = lab.serve(instance="only", **SMALL_WHEEL).start()

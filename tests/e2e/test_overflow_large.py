@@ -37,6 +37,7 @@ DEAD_WITHIN_S = 30.0
 DELIVERED_WITHIN_S = 60.0
 
 
+@pytest.mark.alone
 @pytest.mark.exhaustive
 @pytest.mark.some_of("width_ms")
 @pytest.mark.parametrize("width_ms", [1_000, 1], ids=["in-one-bucket", "in-one-millisecond"])
@@ -75,6 +76,7 @@ def test_more_than_memory_is_delivered_in_order_within_the_budget_through_deaths
     assert max(most_bytes[1:]) < BUDGET_BYTES
 
 
+@pytest.mark.alone
 @pytest.mark.exhaustive
 def test_a_bucket_of_far_longer_messages_than_others_is_delivered_in_order_within_the_budget(
     lab: Lab, tell: Callable[[str], None]
