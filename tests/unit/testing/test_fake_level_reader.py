@@ -46,7 +46,7 @@ class Level:
         self.stage = stage
         self.clock = stage.clock
         stage.broker.make_topic(LOG[0], 2)
-        self.reader = LevelReader(self._new_reader, is_paced=False)
+        self.reader = LevelReader(self._new_reader)
         self.writer = stage.producer()
         self.opened: list[int] = []
         """The offsets at which the log was opened."""

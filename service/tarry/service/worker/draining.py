@@ -62,8 +62,8 @@ class Draining:
         self._budget_bytes = budget_bytes
         self._clock = context.clock
         self._context = context
-        self._hot = LevelReader(new_reader, is_paced=False)
-        self._cold = LevelReader(new_reader, is_paced=True)
+        self._hot = LevelReader(new_reader)
+        self._cold = LevelReader(new_reader)
         self._uncommitted: list[PartitionState] = []
         self._trimming = Trimming(offsets, self._needs_from, context)
 

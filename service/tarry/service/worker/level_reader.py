@@ -37,14 +37,11 @@ class LevelReader:
 
     Args:
         new_reader: makes a consumer without a group.
-        is_paced: whether buckets are read at an even pace over three quarters of their lead. So all records of a bucket
-            are on the level below before that level needs them, and ten minutes' messages never move within seconds.
     """
 
-    def __init__(self, new_reader: Callable[[], Reader], *, is_paced: bool) -> None:
+    def __init__(self, new_reader: Callable[[], Reader]) -> None:
         self._new_reader = new_reader
         self._reader: Reader | None = None
-        self._is_paced = is_paced
         self._logs: dict[Place, _LogPlan] = {}
         self._errors: list[LogError] = []
         """What was found wrong in a fetch: its records of other partitions are taken in before that is raised."""
@@ -70,7 +67,11 @@ class LevelReader:
         return self._logs[log].needs_from if log in self._logs else None
 
     def is_due(self, now_ms: int) -> bool:
-        """Return whether anything is behind its pace, or an error is to be raised."""
+        """Return whether anything is behind its pace, or an error is to be raised.
+
+        The pace is even over three quarters of a bucket's lead. So all its records are on the level below before that
+        level needs them, and ten minutes' messages never move within seconds.
+        """
         return bool(self._errors) or any(plan.is_due(now_ms) for plan in self._logs.values())
 
     def read(self, now_ms: int) -> None:
