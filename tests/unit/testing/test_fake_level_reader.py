@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from functools import partial
+from math import ceil
 from typing import Any
 
 import pytest
@@ -264,3 +265,25 @@ def test_a_partition_that_is_lost_and_comes_back_is_read_from_the_start(
     level.read(again, START_MS)
     assert again.overflow.in_buckets == {1: 4}
     assert level.opened == [0, 0]
+
+
+def test_a_bucket_is_read_at_an_even_pace_over_three_quarters_of_its_lead(
+    level: Level, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    many, ahead = 100, 10
+    monkeypatch.setattr("tarry.service.worker.level_reader.READ_MOST", 1)
+    monkeypatch.setattr("tarry.service.worker.level_reader.AHEAD", ahead)
+    level.write(*range(START_MS, START_MS + many))
+    state = level.take_over()
+    level.read(state, turns=many * 3)
+    lead_ms = state.overflow.levels.lead_ms(1)
+    assert state.close_buckets(ROOM_BYTES, START_MS - lead_ms)
+    level.open(state)
+    read = []
+    for part in (0, 0.25, 0.5, 0.9):
+        now_ms = START_MS - lead_ms + ceil(lead_ms * 3 / 4 * part)
+        while level.reader.is_due(now_ms):
+            level.reader.read(now_ms)
+            level.clock.advance(5)
+        read.append(state.held)
+    assert read == [ahead + 1 + int(many * part) for part in (0, 0.25, 0.5)] + [many]
