@@ -22,6 +22,7 @@ OF_ALL: Final = 3
 """Status, pauses and operations have one partition each."""
 
 
+@pytest.mark.alone
 @pytest.mark.exhaustive
 def test_an_intake_of_200_partitions_is_made_served_and_taken_over(
     embedded_broker: EmbeddedBroker, make_lab: Callable[[str], Lab], tell: Callable[[str], None]

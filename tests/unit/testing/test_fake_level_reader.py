@@ -255,6 +255,24 @@ def test_a_refiling_that_ends_while_it_waits_for_the_next_plan_is_not_read(
     assert level.opened == [0]
 
 
+def test_a_refiling_that_ends_before_the_first_record_is_read_hides_none_of_a_bucket(
+    level: Level, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    level.write(START_MS, START_MS + 1, START_MS + 2)
+    state = level.take_over()
+    level.read(state)
+    assert state.close_buckets(ROOM_BYTES, START_MS + 900)
+    level.open(state)
+    refiling = Refiling(1, START_MS + 2_000, [(0, 1)], 1, 0, {})
+    level.reader.open(state, ToRead(1, refiling, [(0, 1)]))
+    with monkeypatch.context() as patch:
+        patch.setattr("tarry.service.worker.level_reader.READ_MOST", 0)
+        level.reader.read(START_MS)
+    refiling.is_given_up = True
+    level.read(state, START_MS)
+    assert state.held == 3
+
+
 def test_a_partition_that_is_lost_and_comes_back_is_read_from_the_start(
     level: Level, monkeypatch: pytest.MonkeyPatch
 ) -> None:
