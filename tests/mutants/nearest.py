@@ -84,7 +84,13 @@ NEAREST: Final[dict[str, tuple[str, ...]]] = {
     "service/worker/gathering.py": ("unit/testing/test_fake_status.py",),
     "service/worker/level_reader.py": ("unit/testing/test_fake_level_reader.py", *_FAKE, *_LEVELS),
     "service/worker/parked_reading.py": ("unit/testing/test_fake_parked_reading.py", *_PARKED),
-    "service/worker/parking.py": (*_PARKED, "simulation/test_targets_that_change.py"),
+    "service/worker/parking.py": (
+        "unit/testing/test_fake_pausing.py",
+        *_PARKED,
+        "simulation/test_targets_that_change.py",
+        "simulation/test_pauses.py",
+        "simulation/test_schedules.py",
+    ),
     "service/worker/pausing.py": ("unit/testing/test_fake_pausing.py", "simulation/test_pauses.py"),
     "service/worker/second_reading.py": (
         "unit/testing/test_fake_second_reading.py",
