@@ -56,8 +56,8 @@ class Contact:
             within_s: how long to wait.
 
         Returns:
-            The brokers' error about the topic, or None. It returns "unknown topic" only if the brokers answer so until
-            `within_s` is over, because some brokers may not know a new topic yet.
+            The brokers' error about the topic, or None. It returns "unknown topic" only if that is their last answer
+            when `within_s` is over, because some brokers may not know a new topic yet.
 
         Raises:
             RetriableError: no broker answers at the address.

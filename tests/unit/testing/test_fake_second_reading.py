@@ -118,26 +118,22 @@ def test_it_waits_while_the_first_reader_is_behind(stage: TopicStage) -> None:
     assert (intake.held, intake.reading.is_busy) == (2 * MANY, False)
 
 
-def test_it_waits_while_too_many_messages_wait_to_be_filed(stage: TopicStage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tarry.service.worker.second_reading.READ_MOST", 1)
-    intake = Intake(stage, most_to_file=3)
-    intake.turn()
-    assert intake.held == 4
-    intake.file()
-    intake.turn()
-    assert intake.held == 4
-
-
-def test_it_reads_in_a_full_memory_only_when_nothing_waits_to_be_filed(
-    stage: TopicStage, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("most_to_file", "budget_bytes", "held"),
+    [
+        pytest.param(3, 1 << 30, 4, id="many-wait"),
+        pytest.param(10_000, 1, 1, id="memory-is-full-and-any-waits"),
+    ],
+)
+def test_it_waits_while_too_much_waits_to_be_filed(
+    stage: TopicStage, monkeypatch: pytest.MonkeyPatch, most_to_file: int, budget_bytes: int, held: int
 ) -> None:
     monkeypatch.setattr("tarry.service.worker.second_reading.READ_MOST", 1)
-    intake = Intake(stage, budget_bytes=1)
-    intake.turn()
-    assert intake.held == 1
-    intake.file()
-    intake.turn()
-    assert intake.held == 1
+    intake = Intake(stage, (), most_to_file, budget_bytes)
+    for _ in range(2):
+        intake.turn()
+        assert intake.held == held
+        intake.file()
 
 
 def test_only_what_was_passed_over_is_read_again(stage: TopicStage) -> None:
