@@ -3,6 +3,7 @@
 import pytest
 
 from tarry.testing import FakeBroker, ManualClock
+from tests.unit.testing.level import Level
 from tests.unit.testing.stage import TopicStage
 
 
@@ -14,3 +15,8 @@ def clock() -> ManualClock:
 @pytest.fixture
 def stage(clock: ManualClock) -> TopicStage:
     return TopicStage(clock, FakeBroker(clock))
+
+
+@pytest.fixture
+def level(stage: TopicStage) -> Level:
+    return Level(stage)

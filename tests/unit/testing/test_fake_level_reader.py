@@ -1,103 +1,17 @@
 """Reading the logs of levels while others are trimmed, on the fake cluster."""
 
-from collections.abc import Mapping
-from functools import partial
 from math import ceil
-from typing import Any
 
 import pytest
 
 from tarry.core.batch import FiledRun
-from tarry.core.message import FiledMessage
 from tarry.core.partition import PartitionState
-from tarry.core.progress.checkpoint import Checkpoint, Geometry
-from tarry.core.progress.done_set import DoneSet
-from tarry.core.progress.recovered import Buckets, Recovered
 from tarry.core.progress.source import Source
-from tarry.core.request.intake_policy import IntakePolicy
-from tarry.core.request.reader import RequestReader
-from tarry.core.wheel.filed import filed_headers
 from tarry.core.wheel.overflow import ToRead
 from tarry.core.wheel.refiling import Refiling
 from tarry.core.wheel.runs import JOIN
 from tarry.errors import LogError
-from tarry.kafka.offsets import Offsets
-from tarry.kafka.reader import Reader
-from tarry.kafka.types import Place
-from tarry.service.worker.context import Context
-from tarry.service.worker.level_reader import LevelReader
-from tarry.service.worker.trimming import AGAIN_MS, Trimming
-from tarry.timer import TimingWheel
-from tests.unit.testing.stage import TopicStage
-
-LOG = ("in.wheel-1", 0)
-ROOM_BYTES = 1 << 30
-START_MS = 1_700_000_000_000
-"""Where the first open bucket of level 1 begins; buckets are one second wide."""
-
-
-def message(due_ms: int) -> FiledMessage:
-    return FiledMessage(due_ms, 0, None, b"v", None, False, "out", -1, b"%036d" % due_ms)
-
-
-class Level:
-    """The log of level 1 on the fake cluster, and the partition that reads it."""
-
-    def __init__(self, stage: TopicStage) -> None:
-        self.stage = stage
-        self.clock = stage.clock
-        stage.broker.make_topic(LOG[0], 2)
-        self.reader = LevelReader(self._new_reader)
-        self.writer = stage.producer()
-        self.opened: list[int] = []
-        """The offsets at which the log was opened."""
-
-    def _new_reader(self) -> Reader:
-        class Told(Reader):
-            def open(told, starts: Mapping[Place, int]) -> None:  # noqa: N805
-                self.opened += starts.values()
-                super().open(starts)
-
-        return Told(self.stage.cluster("worker"), lambda _text: None)
-
-    def write(self, *due_ms: int, commit: bool = True, partition: int = 0) -> None:
-        """File messages in one transaction."""
-        self.writer.begin_transaction()
-        for due in due_ms:
-            self.writer.produce(LOG[0], b"v", None, partition, headers=filed_headers(message(due)))
-        self.writer.flush(30)
-        if commit:
-            self.writer.commit_transaction(30)
-        else:
-            self.writer.abort_transaction(30)
-
-    def take_over(self, end: int | None = None, *, done_ms: int = START_MS, partition: int = 0) -> PartitionState:
-        """Take over a partition; the brokers name `end` as the end of the log."""
-        found = self.stage.broker.end(LOG[0], partition) if end is None else end
-        checkpoint = Checkpoint(("w",), False, Geometry(1_000, 10, 1), (START_MS,), (done_ms,), (0,))
-        recovered = Recovered(0, checkpoint, DoneSet(), 0, Buckets({1: (0, found)}, {}, 50))
-        reader = RequestReader(IntakePolicy("in", max_delay_ms=10**9))
-        new_wheel = partial(TimingWheel, 1, 64)
-        return PartitionState("in", partition, reader, False, new_wheel, recovered, START_MS - 2_000)
-
-    def open(self, state: PartitionState) -> None:
-        for to_read in state.level_records.to_read(ROOM_BYTES):
-            self.reader.open(state, to_read)
-
-    def read(self, state: PartitionState, now_ms: int = START_MS - 2_000, *, turns: int = 100) -> None:
-        """Read what is to be read, to its end."""
-        self.open(state)
-        for _ in range(turns):
-            if not self.reader.is_open:
-                return
-            self.reader.read(now_ms)
-            self.clock.advance(5)
-        assert turns < 100, "it does not come to the end"
-
-
-@pytest.fixture
-def level(stage: TopicStage) -> Level:
-    return Level(stage)
+from tests.unit.testing.level import ROOM_BYTES, START_MS, Level
 
 
 def test_the_first_record_behind_many_aborted_ones_is_not_missed(level: Level) -> None:
@@ -111,34 +25,6 @@ def test_the_first_record_behind_many_aborted_ones_is_not_missed(level: Level) -
     level.reader.open(state, ToRead(1, None, [(0, 2), (last, last + 2)]))
     level.read(state)
     assert state.overflow.in_buckets == {1: 2}
-
-
-def test_a_log_is_not_trimmed_in_front_of_its_reader(level: Level) -> None:
-    level.write(START_MS, START_MS + 1)
-    level.write(START_MS + 1_000)
-    state = level.take_over()
-    level.read(state)
-    assert state.close_buckets(ROOM_BYTES, START_MS + 750)
-    for to_read in state.level_records.to_read(ROOM_BYTES):
-        level.reader.open(state, to_read)
-    # What is planned begins at 0, and meanwhile all before 3 is done and committed.
-    state.overflow.note([3])
-    trimmed: list[dict[Any, int]] = []
-
-    class Asked(Offsets):
-        def trim(self, below: Any) -> Any:
-            trimmed.append(dict(below))
-            return super().trim(below)
-
-    cluster = level.stage.cluster("worker")
-    offsets = Asked(cluster.clients.admin(cluster.client()), "group", cluster)
-    trimming = Trimming(offsets, level.reader.needs_from, Context(level.clock, lambda _event, **_fields: None))
-    trimming.turn([state])
-    assert trimmed == []
-    level.read(state, START_MS + 750)
-    level.clock.advance(AGAIN_MS)
-    trimming.turn([state])
-    assert trimmed == [{LOG: 3}]
 
 
 def test_a_message_that_a_take_over_did_not_learn_of_is_an_error(level: Level) -> None:

@@ -27,6 +27,7 @@ from tarry.service.metrics.tally import Tally
 from tarry.service.worker import Plan, Worker
 from tarry.service.worker.pausing import LOOK_EVERY_MS, PATIENCE_MS
 from tarry.service.worker.plan import IntakePlan
+from tarry.service.worker.side_producer import SideProducer
 from tarry.testing import FakeBroker, FakeService, ManualClock
 
 GEOMETRY = Geometry(20_000, 10, 0)
@@ -218,6 +219,70 @@ def test_a_target_that_is_away_and_paused_is_tried_when_it_is_resumed() -> None:
     assert not service.said("target_back")
     service.wait_confirmed(service.resume())
     service.wait_delivered(1)
+    service.until(lambda: service.said("target_back"))
+
+
+def test_a_new_owner_does_not_call_a_target_away_that_is_paused() -> None:
+    service = Service()
+    service.serve()
+    service.wait_confirmed(service.pause())
+    service.send()
+    service.run(PARK_AFTER_MS + 20_000)
+    service.crash_and_start()
+    service.serve()
+    service.run(5_000)
+    assert service.said("target_paused")
+    assert not service.said("target_away")
+    service.wait_confirmed(service.resume())
+    service.wait_delivered(1)
+
+
+def test_what_waited_for_a_pause_is_delivered_at_once_although_the_results_fit_no_batch_of_all() -> None:
+    service = Service()
+    service.serve()
+    service.wait_confirmed(service.pause())
+    many = 60
+    for _ in range(many):
+        service.send()
+    service.run(PARK_AFTER_MS + 20_000)
+    service.broker.configure("in" + RESULTS, max_message_bytes="1500")
+    service.wait_confirmed(service.resume())
+    service.wait_delivered(many)
+    assert not service.said("target_still_away")
+
+
+def test_no_transaction_begins_while_its_producer_is_being_built_for_smaller_batches(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With several targets that are due: one producer at a time may register its transactional id."""
+    built: list[SideProducer] = []
+    renew, begin = SideProducer.renew, SideProducer.begin
+
+    def watched_renew(producer: SideProducer) -> None:
+        assert producer._renewal is None
+        built.append(producer)
+        renew(producer)
+
+    def watched_begin(producer: SideProducer) -> None:
+        assert producer._renewal is None
+        begin(producer)
+
+    monkeypatch.setattr(SideProducer, "renew", watched_renew)
+    monkeypatch.setattr(SideProducer, "begin", watched_begin)
+    service = Service()
+    service.serve()
+    for target in ("out", "more"):
+        service.wait_confirmed(service.pause(target))
+        service.send(target)
+    service.run(1_000)  # they are still in memory
+    for target in ("out", "more"):
+        service.broker.configure(target, max_message_bytes="5000")
+    built.clear()
+    for target in ("out", "more"):
+        service.resume(target)
+    service.wait_delivered(1)
+    service.wait_delivered(1, "more")
+    assert built
 
 
 def test_a_new_owner_learns_why_a_target_is_away_and_says_it_once() -> None:
