@@ -100,6 +100,7 @@ WARNINGS: Final = frozenset(
         "pauses_not_confirmed",
         "pauses_not_read",
         "pausing_not_possible",
+        "pending_offsets_ended",
         "process_ended",
         "purge_aborted",
         "reading_paused",

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import Consumer, IsolationLevel, KafkaException, TopicPartition
+from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._listoffsets import OffsetSpec
 
@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
 REQUEST_TIMEOUT_S = 10.0
+
+NOT_STABLE = KafkaError(KafkaError._TIMED_OUT).name()
+"""The code of the error when a transaction stays open for `REQUEST_TIMEOUT_S`, or no broker answers."""
 
 _EARLIEST: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 _LATEST: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]

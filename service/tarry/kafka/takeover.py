@@ -6,7 +6,8 @@ Exactly-once depends on the order of the steps, so they are numbered as in `docs
    healthy owner.
 1. Read the checkpoint. This works even while a transaction is open. If the process that wrote the checkpoint has not
    released the partition, fence it by registering its transactional ids; this aborts its open transactions. Then read
-   the offset again, stable this time.
+   the offset again, stable this time. If the coordinator has missed the end of a transaction, it never gives a stable
+   offset: then end another transaction of each of these ids, and begin at 0 again.
 2. Sign: commit the same offset and checkpoint, with the transactional ids of this process. Only then may a transaction
    touch the partition.
 3. Capture the journal's high watermark (read_uncommitted), and read committed records up to it. Transaction markers
@@ -35,9 +36,9 @@ from tarry.core.progress.journal import Copy, Entry, decode_entry
 from tarry.core.progress.recovered import Recovered
 from tarry.core.progress.recovery import Kept, Recovery, is_later
 from tarry.core.wheel.levels import first_closed_ms
-from tarry.errors import UsageError
+from tarry.errors import RetriableError, UsageError
 from tarry.kafka.membership import Membership
-from tarry.kafka.offsets import Offsets
+from tarry.kafka.offsets import NOT_STABLE, Offsets
 from tarry.kafka.origins import Origins
 from tarry.kafka.partition_logs import (
     journal_of,
@@ -89,6 +90,11 @@ def another_shape(place: Place, had: Geometry) -> str:
     )
 
 
+def writers_of(checkpoints: Iterable[Checkpoint]) -> set[str]:
+    """Return the transactional ids of the processes that wrote these checkpoints and have not released them."""
+    return {name for checkpoint in checkpoints if not checkpoint.released for name in checkpoint.writer}
+
+
 class TakeOver:
     """Takes partitions over.
 
@@ -100,6 +106,8 @@ class TakeOver:
         journal: a reader that nothing else uses meanwhile.
         identity: of this process.
         fence: fences the processes that use these transactional ids.
+        end_pending: makes the group's coordinator forget pending offsets of these transactional ids, of which some may
+            be this process's own; it is told the partitions, too.
         clock: wall time.
         on_event: takes an event's name and fields, for the log.
     """
@@ -113,6 +121,7 @@ class TakeOver:
         journal: Reader,
         identity: Identity,
         fence: Callable[[Sequence[str]], None],
+        end_pending: Callable[[Sequence[Place], Sequence[str]], None],
         clock: Clock,
         on_event: Callable[..., None],
     ) -> None:
@@ -125,6 +134,7 @@ class TakeOver:
         self._journal = journal
         self._identity = identity
         self._fence = fence
+        self._end_pending = end_pending
         self._clock = clock
         self._on_event = on_event
         self._signed: dict[Place, Kept] = {}
@@ -151,7 +161,7 @@ class TakeOver:
             # Step 0 again: reading the copies took time, and the membership may have ended meanwhile.
             self._membership.commit(proof_of(places))
         self._fence_writers(last)
-        committed = self._membership.committed(places)
+        committed = yield from self._stable_offsets(places, last)
         found = {place: self._checkpoint(place, committed.get(place)) for place in places}
         lost = [place for place, (_, checkpoint) in found.items() if checkpoint is None]
         copies = yield from self._last_copies(lost)
@@ -210,10 +220,30 @@ class TakeOver:
         self._on_event("checkpoint_unreadable", topic=place[0], partition=place[1], reason=reason)
         return low, None
 
+    def _stable_offsets(
+        self, places: Sequence[Place], checkpoints: Sequence[Checkpoint]
+    ) -> ByParts[dict[Place, OffsetMetadata]]:
+        """Read the offsets once no transaction holds one of them; all that could be open has been aborted.
+
+        Raises:
+            RetriableError: no answer; if a coordinator that missed the end of a transaction is the cause, it has learnt
+                that this transaction is over.
+        """
+        try:
+            return self._membership.committed(places)
+        except RetriableError as error:
+            writers = sorted(writers_of(checkpoints))
+            if error.code != NOT_STABLE or not writers:
+                raise
+            yield  # both this question and what follows may take long
+            self._membership.commit(proof_of(places))  # step 0 again, for the same reason
+            self._end_pending(places, writers)
+            self._on_event("pending_offsets_ended", transactional_ids=writers)
+            raise
+
     def _fence_writers(self, checkpoints: Sequence[Checkpoint]) -> None:
         """Fence every writer that has not released, except this process: its own producers are registered again."""
-        names = {name for c in checkpoints if not c.released for name in c.writer}
-        others = sorted(names.difference(self._identity.writer, self._identity.former))
+        others = sorted(writers_of(checkpoints).difference(self._identity.writer, self._identity.former))
         if others:
             self._on_event("fencing", transactional_ids=others)
         self._fence(others)

@@ -363,6 +363,18 @@ class Transactor:
                     raise
                 raise FatalError(str(refused), refused.code) from refused
 
+    def abort_offsets(self, offsets: dict[Place, OffsetMetadata], group_metadata: Any) -> None:
+        """Open a transaction that sends these offsets alone, and abort it.
+
+        Raises:
+            RetriableError: the coordinators do not answer.
+            AbortableError: refused for now.
+            FatalError: the producer is lost.
+        """
+        self.begin()
+        self.send_offsets(offsets, group_metadata)
+        self.abort(ABORT_S)
+
     def _refresh(self, topic: str) -> None:
         """Make the client fetch a topic's metadata again: a partition may have been added since."""
         try:
@@ -421,6 +433,43 @@ def fence(cluster: Cluster, transactional_ids: Sequence[str]) -> None:
 
 def _fence(cluster: Cluster, transactional_id: str) -> None:
     _registered(cluster, transactional_id, cluster.transactor(transactional_id)).close()
+
+
+def end_pending_offsets(
+    cluster: Cluster,
+    transactional_ids: Sequence[str],
+    offsets: dict[Place, OffsetMetadata],
+    group_metadata: Any,
+) -> None:
+    """Make a group's coordinator forget the offsets that it keeps as pending for these transactional ids.
+
+    The coordinator keeps the offsets of an open transaction apart until it learns how that transaction ended. If it has
+    missed the end, they stay, and a question for stable offsets gets no answer. The end of a later transaction of the
+    same producer removes them.
+
+    Args:
+        cluster: the cluster.
+        transactional_ids: ids that no process uses any more.
+        offsets: what that later transaction sends before it is aborted.
+        group_metadata: of the group's consumer.
+
+    Raises:
+        RetriableError: the coordinators do not answer.
+        AbortableError: refused for now.
+        FatalError: refused.
+    """
+    cluster.clients.at_once([partial(_end_pending, cluster, one, offsets, group_metadata) for one in transactional_ids])
+
+
+def _end_pending(
+    cluster: Cluster, transactional_id: str, offsets: dict[Place, OffsetMetadata], group_metadata: Any
+) -> None:
+    transactor = Transactor(cluster, transactional_id)
+    try:
+        transactor.renew()
+        transactor.abort_offsets(offsets, group_metadata)
+    finally:
+        transactor.close()
 
 
 def _end_what_is_open(cluster: Cluster, transactional_id: str) -> None:

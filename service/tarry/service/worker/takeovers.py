@@ -16,7 +16,7 @@ from tarry.kafka.refusals import Shortfalls
 from tarry.kafka.rights import denial
 from tarry.kafka.stall import StallWatch
 from tarry.kafka.takeover import ByParts, Identity, TakeOver
-from tarry.kafka.transaction import fence
+from tarry.kafka.transaction import end_pending_offsets, fence
 from tarry.kafka.types import Place
 from tarry.service.worker.connections import Connections
 from tarry.service.worker.context import Context
@@ -121,10 +121,19 @@ class TakeOvers:
             journal,
             Identity(self._connections.writer, self._connections.former, geometry),
             partial(fence, self._plan.cluster),
+            self._end_pending,
             self._context.clock,
             self._context.on_event,
         )
         self._under_way.append(_UnderWay(places, began_ms, take_over, journal, take_over.run(places)))
+
+    def _end_pending(self, places: Sequence[Place], transactional_ids: Sequence[str]) -> None:
+        connections = self._connections
+        offsets, group_metadata = proof_of(places), connections.membership.metadata()
+        if connections.firing.transactional_id in transactional_ids:  # of our own producers, only it sends the offsets
+            connections.firing.abort_offsets(offsets, group_metadata)
+        others = sorted(set(transactional_ids).difference(connections.writer))
+        end_pending_offsets(self._plan.cluster, others, offsets, group_metadata)
 
     def turn(self) -> Iterator[TakenOver | TakeOverRefused]:
         """Read one part for each take-over; yield each one that is complete or refused, at once.

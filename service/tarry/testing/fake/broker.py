@@ -228,6 +228,13 @@ class FakeBroker:
         """Expire the committed offsets of a group."""
         self._server.groups.of(group).offsets.expire()
 
+    def miss_ends(self, group: str, *, missed: bool = True) -> None:
+        """Let a group's coordinator miss the ends of transactions, as one that loads a group only in part.
+
+        Offsets of these transactions stay pending until the same producer ends another transaction with offsets.
+        """
+        self._server.groups.of(group).offsets.misses_ends = missed
+
     def join_once_more(self, group: str, instance: str, *, answered: bool = False) -> None:
         """Deliver a delayed JoinGroup request to a classic group, after the request that the client sent instead of it.
 

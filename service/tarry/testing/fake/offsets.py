@@ -27,6 +27,8 @@ class GroupOffsets:
         self._committed: dict[Place, Committed] = {}
         self._pending: dict[int, dict[Place, Committed]] = {}
         self._rank = 0
+        self.misses_ends = False
+        """Whether the coordinator does not learn how transactions end: it then keeps their offsets as pending."""
 
     def commit(self, offsets: Mapping[Place, OffsetMetadata], producer: int | None = None) -> None:
         """Commit at once, or as part of a producer's transaction.
@@ -42,7 +44,9 @@ class GroupOffsets:
             into[place] = Committed(offset, metadata or "", self._rank)
 
     def end(self, producer: int, *, commit: bool) -> None:
-        """Apply the marker of a producer's transaction."""
+        """Apply the marker of a producer's transaction, to all that is pending of that producer."""
+        if self.misses_ends:
+            return
         for place, pending in self._pending.pop(producer, {}).items():
             found = self._committed.get(place)
             # An offset that was committed outside, while the transaction was open, is newer.
