@@ -18,22 +18,26 @@ UNCHECKED = {"transaction.partition.verification.enable": "false"}
 """The broker does not ask whether the transaction of a record is open: so a delayed request is accepted."""
 
 
-@pytest.mark.parametrize("name", ["second", "first"], ids=["of another process", "of the process itself"])
 def test_offsets_that_stay_pending_are_removed_by_another_transaction_of_the_same_producer(
-    start_embedded_broker: Callable[..., EmbeddedBroker], unique_name: Callable[[str], str], name: str
+    start_embedded_broker: Callable[..., EmbeddedBroker],
+    unique_name: Callable[[str], str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr("tarry.kafka.offsets.REQUEST_TIMEOUT_S", 2.0)
     bootstrap = start_embedded_broker(properties=UNCHECKED).bootstrap_servers
     with ExitStack() as until_the_end:
         stage = Stage(bootstrap, unique_name("s"), 1, until_the_end)
         stage.make_intake()
         [place] = stage.places
-        first = stage.process("first")
-        first.take_over()
-        first.die()
-        firing = first.transactor.transactional_id
-        send_offset(bootstrap, firing, register(bootstrap, firing), stage.group, place, 7)
-        process = stage.process(name)
-        with pytest.raises(RetriableError, match="committed offsets"):
-            process.try_to_take_over()
-        assert process.events.of("pending_offsets_ended")
-        assert process.try_to_take_over()[place].low == 0
+        last = stage.process("first")
+        last.take_over()
+        for name in ("second", "second"):  # another process, and one with the same transactional ids
+            last.die()
+            firing = last.transactor.transactional_id
+            send_offset(bootstrap, firing, register(bootstrap, firing), stage.group, place, 7)
+            process = stage.process(name)
+            with pytest.raises(RetriableError, match="committed offsets"):
+                process.try_to_take_over()
+            assert process.events.of("pending_offsets_ended")
+            assert process.try_to_take_over()[place].low == 0
+            last = process
