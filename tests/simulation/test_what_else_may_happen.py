@@ -313,28 +313,6 @@ def test_a_member_that_is_shut_out_by_itself_while_the_cluster_is_away_comes_bac
     verify_kept(world, "joined once more, late, and then the cluster went away", least_judged=LEAST_JUDGED)
 
 
-PENDING_MS = 60_000
-"""A take-over learns within ten seconds that offsets stay pending; it may begin after a session, and begin again."""
-
-
-@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES.keys())
-def test_offsets_of_ended_transactions_that_a_coordinator_keeps_as_pending_hold_up_no_take_over(
-    seed: int, shape: Shape
-) -> None:
-    world = start_and_send(seed, shape)
-    world.broker.miss_ends(world.group)
-    world.send(20, longest_ms=500)
-    world.run(1_000)
-    for process in world.processes:
-        world.crash(process)
-    world.broker.miss_ends(world.group, missed=False)
-    world.touch(PENDING_MS)
-    world.send(20)
-    assert world.run_until(lambda: "pending_offsets_ended" in [event for _, event, _ in world.events], PENDING_MS)
-    assert world.run_until(lambda: not world.unseen(), PENDING_MS)
-    verify_kept(world, "offsets that stay pending", least_judged=LEAST_JUDGED)
-
-
 @pytest.mark.parametrize("static", [False, True])
 def test_a_group_that_its_coordinator_has_lost_is_joined_again(seed: int, static: bool) -> None:
     world = start_and_send(seed, Shape(protocol="consumer", static=static))

@@ -7,7 +7,7 @@ Exactly-once depends on the order of the steps, so they are numbered as in `docs
 1. Read the checkpoint. This works even while a transaction is open. If the process that wrote the checkpoint has not
    released the partition, fence it by registering its transactional ids; this aborts its open transactions. Then read
    the offset again, stable this time. If the coordinator has missed the end of a transaction, it never gives a stable
-   offset: then end another transaction of each of these ids, and begin at 0 again.
+   offset: then end another transaction of each id that the checkpoint names, and begin at 0 again.
 2. Sign: commit the same offset and checkpoint, with the transactional ids of this process. Only then may a transaction
    touch the partition.
 3. Capture the journal's high watermark (read_uncommitted), and read committed records up to it. Transaction markers
@@ -26,7 +26,7 @@ the caller serves the group between two parts. If the group revokes a partition 
 and begins at 0 when the group assigns the partition again.
 """
 
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
@@ -90,9 +90,17 @@ def another_shape(place: Place, had: Geometry) -> str:
     )
 
 
-def writers_of(checkpoints: Iterable[Checkpoint]) -> set[str]:
-    """Return the transactional ids of the processes that wrote these checkpoints and have not released them."""
-    return {name for checkpoint in checkpoints if not checkpoint.released for name in checkpoint.writer}
+class _JournalCutError(UsageError):
+    """A journal does not hold the offset at which a recovery begins to read.
+
+    Args:
+        text: one line for the operator.
+        journal: the journal.
+    """
+
+    def __init__(self, text: str, journal: Place) -> None:
+        super().__init__(text)
+        self.journal = journal
 
 
 class TakeOver:
@@ -106,8 +114,8 @@ class TakeOver:
         journal: a reader that nothing else uses meanwhile.
         identity: of this process.
         fence: fences the processes that use these transactional ids.
-        end_pending: makes the group's coordinator forget pending offsets of these transactional ids, of which some may
-            be this process's own; it is told the partitions, too.
+        end_pending: makes the group's coordinator forget what it keeps as pending of some partitions, given those and
+            the transactional ids that may have sent it; some of these may be this process's own.
         clock: wall time.
         on_event: takes an event's name and fields, for the log.
     """
@@ -121,7 +129,7 @@ class TakeOver:
         journal: Reader,
         identity: Identity,
         fence: Callable[[Sequence[str]], None],
-        end_pending: Callable[[Sequence[Place], Sequence[str]], None],
+        end_pending: Callable[[Sequence[Place], Collection[str]], None],
         clock: Clock,
         on_event: Callable[..., None],
     ) -> None:
@@ -165,14 +173,16 @@ class TakeOver:
         found = {place: self._checkpoint(place, committed.get(place)) for place in places}
         lost = [place for place, (_, checkpoint) in found.items() if checkpoint is None]
         copies = yield from self._last_copies(lost)
-        recoveries: dict[Place, Recovery] = {}
-        for place, (committed_low, checkpoint) in found.items():
-            low, base = (committed_low, checkpoint) if checkpoint else copies[place]
-            shaped = yield from self._in_configured_shape(place, base)
-            recoveries[place] = Recovery(low, shaped, self._identity.writer)
-        self._membership.commit({place: (one.low, one.checkpoint.encode()) for place, one in recoveries.items()})
-        self._signed = {place: (one.low, one.checkpoint) for place, one in recoveries.items()}
-        journal_ends = yield from self._read_journals(recoveries)
+        known = {
+            place: (low, checkpoint) if checkpoint else copies[place] for place, (low, checkpoint) in found.items()
+        }
+        recoveries = yield from self._sign(known)
+        try:
+            journal_ends = yield from self._read_journals(recoveries)
+        except _JournalCutError as cut:
+            known = yield from self._with_later_copies(known, cut)
+            recoveries = yield from self._sign(known)
+            journal_ends = yield from self._read_journals(recoveries)
         ends = self._offsets.ends(places, committed=True)
         spans = spans_of(self._offsets, {place: self._identity.geometry[place[0]] for place in places})
         self._shortfalls.check(
@@ -188,6 +198,16 @@ class TakeOver:
             )
             for place, one in recoveries.items()
         }
+
+    def _sign(self, known: Mapping[Place, Kept]) -> ByParts[dict[Place, Recovery]]:
+        """Step 2: commit the offsets and checkpoints, with our transactional ids."""
+        recoveries: dict[Place, Recovery] = {}
+        for place, (low, checkpoint) in known.items():
+            shaped = yield from self._in_configured_shape(place, checkpoint)
+            recoveries[place] = Recovery(low, shaped, self._identity.writer)
+        self._membership.commit({place: (one.low, one.checkpoint.encode()) for place, one in recoveries.items()})
+        self._signed = {place: (one.low, one.checkpoint) for place, one in recoveries.items()}
+        return recoveries
 
     def release(self, places: Iterable[Place]) -> None:
         """Give up partitions in the middle of a take-over.
@@ -226,24 +246,26 @@ class TakeOver:
         """Read the offsets once no transaction holds one of them; all that could be open has been aborted.
 
         Raises:
-            RetriableError: no answer; if a coordinator that missed the end of a transaction is the cause, it has learnt
-                that this transaction is over.
+            RetriableError: no answer. If offsets of a transaction that is over were pending, they are not any more.
         """
         try:
             return self._membership.committed(places)
         except RetriableError as error:
-            writers = sorted(writers_of(checkpoints))
+            writers = sorted({name for checkpoint in checkpoints for name in checkpoint.writer})
             if error.code != NOT_STABLE or not writers:
                 raise
-            yield  # both this question and what follows may take long
+            yield  # this question took long, and so may what follows
             self._membership.commit(proof_of(places))  # step 0 again, for the same reason
+            self._offsets.committed(places)  # else the coordinator answers nothing, and nothing need be pending
+            # Also those that have released: they had no transaction open then.
             self._end_pending(places, writers)
             self._on_event("pending_offsets_ended", transactional_ids=writers)
             raise
 
     def _fence_writers(self, checkpoints: Sequence[Checkpoint]) -> None:
         """Fence every writer that has not released, except this process: its own producers are registered again."""
-        others = sorted(writers_of(checkpoints).difference(self._identity.writer, self._identity.former))
+        names = {name for c in checkpoints if not c.released for name in c.writer}
+        others = sorted(names.difference(self._identity.writer, self._identity.former))
         if others:
             self._on_event("fencing", transactional_ids=others)
         self._fence(others)
@@ -300,6 +322,25 @@ class TakeOver:
                 self._on_event("checkpoint_from_copy", topic=place[0], partition=place[1], low=low)
         return copies
 
+    def _with_later_copies(self, known: Mapping[Place, Kept], cut: "_JournalCutError") -> ByParts[dict[Place, Kept]]:
+        """Replace checkpoints that are older than the last copy: a coordinator may know only older ones.
+
+        Raises:
+            UsageError: none is older, so the journal lacks records that were not done with.
+        """
+        copies = yield from self._copies([place_of(cut.journal)], committed=False)
+        origins = self._present_origins
+        later = {
+            place: copy
+            for place, copy in copies.items()
+            if is_later(copy, known[place]) and another_origin(place, copy[1].origin, origins[place[0]]) is None
+        }
+        if not later:
+            raise cut
+        for place, (low, _) in later.items():
+            self._on_event("checkpoint_from_copy", topic=place[0], partition=place[1], low=low)
+        return {**known, **later}
+
     def _copies(self, places: Sequence[Place], *, committed: bool) -> ByParts[dict[Place, tuple[int, Checkpoint]]]:
         starts = self._offsets.starts([journal_of(place) for place in places])
         found: dict[Place, Kept] = {}
@@ -345,7 +386,7 @@ class TakeOver:
         for journal, at in begin.items():
             if refusal := journal_cut(journal, firsts[journal], ends[journal], at):
                 if at <= ends[journal]:
-                    raise UsageError(refusal)
+                    raise _JournalCutError(refusal, journal)
                 too_short[place_of(journal)] = refusal
         self._shortfalls.check(too_short)
         return {journal: at for journal, at in begin.items() if at < ends[journal]}

@@ -5,7 +5,7 @@ transaction unknown, the producer cannot be used any more; `renew` builds the ne
 any transaction that the last one left open.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from functools import partial
 from threading import Lock
@@ -367,13 +367,15 @@ class Transactor:
         """Open a transaction that sends these offsets alone, and abort it.
 
         Raises:
-            RetriableError: the coordinators do not answer.
+            RetriableError: no producer is built.
             AbortableError: refused for now.
             FatalError: the producer is lost.
         """
         self.begin()
-        self.send_offsets(offsets, group_metadata)
-        self.abort(ABORT_S)
+        try:
+            self.send_offsets(offsets, group_metadata)
+        finally:
+            self.give_up()
 
     def _refresh(self, topic: str) -> None:
         """Make the client fetch a topic's metadata again: a partition may have been added since."""
@@ -437,7 +439,7 @@ def _fence(cluster: Cluster, transactional_id: str) -> None:
 
 def end_pending_offsets(
     cluster: Cluster,
-    transactional_ids: Sequence[str],
+    transactional_ids: Iterable[str],
     offsets: dict[Place, OffsetMetadata],
     group_metadata: Any,
 ) -> None:
@@ -449,14 +451,13 @@ def end_pending_offsets(
 
     Args:
         cluster: the cluster.
-        transactional_ids: ids that no process uses any more.
+        transactional_ids: ids of other processes; a process that still uses one is fenced.
         offsets: what that later transaction sends before it is aborted.
         group_metadata: of the group's consumer.
 
     Raises:
-        RetriableError: the coordinators do not answer.
+        RetriableError: the coordinators do not answer, or another process uses one of the ids at the same time.
         AbortableError: refused for now.
-        FatalError: refused.
     """
     cluster.clients.at_once([partial(_end_pending, cluster, one, offsets, group_metadata) for one in transactional_ids])
 
@@ -468,6 +469,9 @@ def _end_pending(
     try:
         transactor.renew()
         transactor.abort_offsets(offsets, group_metadata)
+    except FatalError as error:
+        # Another process has registered the id since, perhaps for the same reason. None of our producers is lost.
+        raise RetriableError(str(error), error.code) from error
     finally:
         transactor.close()
 

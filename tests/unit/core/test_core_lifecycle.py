@@ -94,12 +94,14 @@ def test_an_event_that_the_table_does_not_list_is_refused_and_changes_nothing(
         assert lives.phase(A) == phase
 
 
-def test_only_what_is_served_may_stand_by_and_only_what_was_taken_over_or_resumed_is_served() -> None:
+def test_only_what_was_served_may_stand_by_and_only_what_was_taken_over_or_resumed_is_served() -> None:
     into = {
         phase: {(before, event) for before, row in PARTITION.items() for event, after in row.items() if after == phase}
         for phase in Phase
     }
-    assert into[Phase.STANDING_BY] == {(Phase.SERVED, Event.KEPT)}
+    # Also what was assigned again, and is revoked before it is resumed.
+    once_more = {Phase.WAITING, Phase.AWAY, Phase.QUARANTINED}
+    assert into[Phase.STANDING_BY] == {(phase, Event.KEPT) for phase in {Phase.SERVED, *once_more}}
     assert into[Phase.SERVED] == {(Phase.TAKING_OVER, Event.TAKEN_OVER), (Phase.WAITING, Event.RESUMED)}
     assert into[Phase.TAKING_OVER] == {(Phase.WAITING, Event.BEGUN)}
     ours = set(Phase) - {Phase.STANDING_BY}

@@ -2,23 +2,22 @@
 
 0. Prove membership by a commit: a zombie must not fence a healthy member.
 1. Fence each writer that the offset metadata names, i.e. that has not released its partition. This aborts its open
-   transaction. If the offsets do not become stable then, end another transaction of each writer.
+   transaction.
 2. Write this process's name as the writer into the offset metadata.
 3. Read from the state topic which keys are in trouble, up to its current high watermark; if an open transaction hides
    the end, wait for it.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 from tarry.client.group_consumer import Begin, GroupClients
 from tarry.client.retry.core.key_queue import KeyQueues, Trouble, decode_trouble
 from tarry.client.retry.core.partition import RetryPartition
 from tarry.client.retry.terms import Terms
-from tarry.errors import RetriableError, UsageError
-from tarry.kafka.offsets import NOT_STABLE
+from tarry.errors import UsageError
 from tarry.kafka.partition_logs import read_to_ends
 from tarry.kafka.reader import Reader
-from tarry.kafka.transaction import end_pending_offsets, fence
+from tarry.kafka.transaction import fence
 from tarry.kafka.types import OffsetMetadata, Place
 
 WRITER = "tarry-retry:"
@@ -51,10 +50,10 @@ class TakeOver:
         """
         names = self._names
         places = [(topic, number) for number in numbers for topic in (names.topic, names.retry)]
-        self._membership.commit(self._proof_of(numbers))
+        self._membership.commit({(names.state, number): (0, "") for number in numbers})
         writers = {writer_of(found) for found in self._offsets.committed(places).values()} - {"", self._id}
         fence(self._clients.cluster, sorted(writers))
-        positions = self._positions(places, self._stable_offsets(places, writers, numbers))
+        positions = self._positions(places, self._membership.committed(places))
         self._membership.commit({place: (position, WRITER + self._id) for place, position in positions.items()})
         troubles = self._troubles(numbers)
         return {
@@ -68,21 +67,6 @@ class TakeOver:
             )
             for number in numbers
         }
-
-    def _proof_of(self, numbers: Sequence[int]) -> dict[Place, OffsetMetadata]:
-        """Return offsets that nobody reads."""
-        return {(self._names.state, number): (0, "") for number in numbers}
-
-    def _stable_offsets(
-        self, places: Sequence[Place], writers: Collection[str], numbers: Sequence[int]
-    ) -> dict[Place, OffsetMetadata]:
-        try:
-            return self._membership.committed(places)
-        except RetriableError as error:
-            if error.code == NOT_STABLE and writers:
-                cluster, proof = self._clients.cluster, self._proof_of(numbers)
-                end_pending_offsets(cluster, sorted(writers), proof, self._membership.metadata())
-            raise
 
     def _positions(self, places: Sequence[Place], committed: dict[Place, OffsetMetadata]) -> dict[Place, int]:
         missing = [place for place in places if place not in committed]

@@ -44,6 +44,14 @@ def producers_of(name: str) -> tuple[str, str, str, str]:
     return f"{name}-fire", f"{name}-file", f"{name}-park", f"{name}-dead"
 
 
+def earlier_ids(transactional_id: str) -> list[str]:
+    """Return the ids that a firing producer had before it was renamed to this one (`Transactor.rename`)."""
+    name, _, number = transactional_id.rpartition("-")
+    if not (name.endswith("-fire") and number.isdecimal()):
+        return []
+    return [name, *(f"{name}-{earlier}" for earlier in range(2, int(number)))]
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
     """The configuration of one process.

@@ -14,6 +14,8 @@ from typing import NamedTuple
 
 from tarry.core.partition import PartitionState
 from tarry.core.progress.checkpoint import CheckpointError, decode_checkpoint
+from tarry.errors import RetriableError
+from tarry.kafka.offsets import NOT_STABLE
 from tarry.kafka.types import OffsetMetadata, Place
 from tarry.service.worker.connections import Connections
 
@@ -101,9 +103,17 @@ class Standby:
             last = self._connections.offsets.committed(here)
             here = self._keep_if(here, lambda place: self._is_signed_by_us(last.get(place)))
         if here:
-            stable = self._connections.membership.committed(here)
+            stable = self._stable_offsets(here)
             here = self._keep_if(here, lambda place: stable.get(place) == self._standing[place].released)
         return here
+
+    def _stable_offsets(self, places: Sequence[Place]) -> dict[Place, OffsetMetadata]:
+        try:
+            return self._connections.membership.committed(places)
+        except RetriableError as error:
+            if error.code != NOT_STABLE:
+                raise
+            return {}  # something stays pending, which only a take-over ends
 
     def _keep_if(self, places: Sequence[Place], holds: Callable[[Place], bool]) -> list[Place]:
         kept = [place for place in places if holds(place)]

@@ -20,7 +20,7 @@ from tarry.kafka.transaction import end_pending_offsets, fence
 from tarry.kafka.types import Place
 from tarry.service.worker.connections import Connections
 from tarry.service.worker.context import Context
-from tarry.service.worker.plan import Plan
+from tarry.service.worker.plan import Plan, earlier_ids
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,13 +127,13 @@ class TakeOvers:
         )
         self._under_way.append(_UnderWay(places, began_ms, take_over, journal, take_over.run(places)))
 
-    def _end_pending(self, places: Sequence[Place], transactional_ids: Sequence[str]) -> None:
+    def _end_pending(self, places: Sequence[Place], writers: Collection[str]) -> None:
         connections = self._connections
         offsets, group_metadata = proof_of(places), connections.membership.metadata()
-        if connections.firing.transactional_id in transactional_ids:  # of our own producers, only it sends the offsets
+        ids = {*writers, *(earlier for writer in writers for earlier in earlier_ids(writer))}
+        if connections.firing.transactional_id in ids:  # of our own producers, only it sends the offsets
             connections.firing.abort_offsets(offsets, group_metadata)
-        others = sorted(set(transactional_ids).difference(connections.writer))
-        end_pending_offsets(self._plan.cluster, others, offsets, group_metadata)
+        end_pending_offsets(self._plan.cluster, sorted(ids.difference(connections.writer)), offsets, group_metadata)
 
     def turn(self) -> Iterator[TakenOver | TakeOverRefused]:
         """Read one part for each take-over; yield each one that is complete or refused, at once.

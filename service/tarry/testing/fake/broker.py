@@ -235,6 +235,13 @@ class FakeBroker:
         """
         self._server.groups.of(group).offsets.misses_ends = missed
 
+    def repeat_offsets(self, group: str, transactional_id: str) -> None:
+        """Deliver a request that sent offsets in a transaction once more, after the transaction has ended.
+
+        The coordinator keeps these offsets as pending until the same producer ends another transaction with offsets.
+        """
+        self._server.groups.of(group).offsets.repeat(self._server.transactions.producer_of(transactional_id))
+
     def join_once_more(self, group: str, instance: str, *, answered: bool = False) -> None:
         """Deliver a delayed JoinGroup request to a classic group, after the request that the client sent instead of it.
 

@@ -26,6 +26,8 @@ class GroupOffsets:
     def __init__(self) -> None:
         self._committed: dict[Place, Committed] = {}
         self._pending: dict[int, dict[Place, Committed]] = {}
+        self._sent: dict[int, dict[Place, OffsetMetadata]] = {}
+        """What each producer has sent last in a transaction."""
         self._rank = 0
         self.misses_ends = False
         """Whether the coordinator does not learn how transactions end: it then keeps their offsets as pending."""
@@ -38,6 +40,8 @@ class GroupOffsets:
         """
         if any(len(metadata or "") > METADATA_LIMIT for _, metadata in offsets.values()):
             raise RefusedRequest(KafkaError.OFFSET_METADATA_TOO_LARGE)
+        if producer is not None:
+            self._sent[producer] = dict(offsets)
         self._rank += 1
         into = self._committed if producer is None else self._pending.setdefault(producer, {})
         for place, (offset, metadata) in offsets.items():
@@ -52,6 +56,10 @@ class GroupOffsets:
             # An offset that was committed outside, while the transaction was open, is newer.
             if commit and (found is None or found.rank < pending.rank):
                 self._committed[place] = pending
+
+    def repeat(self, producer: int) -> None:
+        """Deliver a producer's last offsets once more, late: if its transaction is over, they stay pending."""
+        self.commit(self._sent[producer], producer)
 
     def is_unstable(self, place: Place) -> bool:
         """Return whether an open transaction has a pending offset for the partition."""

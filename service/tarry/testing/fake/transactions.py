@@ -99,6 +99,10 @@ class Transactions:
         """The ids whose last transaction is decided, but not all of its markers are written yet."""
         return [name for name, found in self._transactions.items() if found.state is State.ENDING]
 
+    def producer_of(self, name: str) -> int:
+        """Return the producer id of a transactional id that was registered."""
+        return self._transactions[name].id
+
     def is_undecided(self, id_: int) -> bool:
         """Whether the transaction of a producer is open, and it is not decided how it ends."""
         return any(found.id == id_ and found.state is State.ONGOING for found in self._transactions.values())

@@ -1,0 +1,173 @@
+"""Offsets of a transaction that is over, which a group's coordinator keeps as pending: they stop no take-over.
+
+It does so if it has missed the end of the transaction, or if a request comes late (docs/adr/0037).
+"""
+
+import pytest
+
+from tarry.core.progress.checkpoint import Geometry
+from tarry.errors import RetriableError
+from tarry.kafka.membership import Membership
+from tarry.kafka.settings import Cluster
+from tarry.kafka.transaction import Transactor, end_pending_offsets
+from tarry.service.worker.maintenance import COPY_EVERY_MS
+from tarry.testing.fake import Fate, Step
+from tarry.testing.simulation import SHAPES, Process, Shape, World
+from tarry.testing.simulation.world import NO_LEVELS, SMALL_LEVELS
+from tests.support.worlds import serve, verify_kept
+
+WITHIN_MS = 60_000
+"""A take-over learns within ten seconds that offsets stay pending; it may begin after a session, and begin again."""
+
+LEAST_JUDGED = 0.1
+"""In six seeds the lowest part was 0.30: what is due before a take-over ends is not judged."""
+
+
+def events_of(world: World, since: int = 0) -> list[str]:
+    return [event for _, event, _ in world.events[since:]]
+
+
+def verify_served(world: World, what: str, since: int) -> None:
+    """Wait until offsets that stay pending have been ended, and check the promises."""
+    world.touch(WITHIN_MS)
+    world.send(20)
+    assert world.run_until(lambda: "pending_offsets_ended" in events_of(world, since), WITHIN_MS)
+    assert world.run_until(lambda: not world.unseen(), WITHIN_MS)
+    assert "partition_quarantined" not in events_of(world, since)
+    verify_kept(world, what, least_judged=LEAST_JUDGED)
+
+
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES.keys())
+def test_the_missed_ends_of_dead_owners_transactions(seed: int, shape: Shape) -> None:
+    world = serve(seed, shape)
+    world.send(60)
+    world.run(1_500)
+    world.broker.miss_ends(world.group)
+    world.send(20, longest_ms=500)
+    world.run(1_000)
+    since = len(world.events)
+    for process in world.processes:
+        world.crash(process)
+    world.broker.miss_ends(world.group, missed=False)
+    verify_served(world, "missed ends", since)
+
+
+@pytest.mark.parametrize("geometry", [NO_LEVELS, SMALL_LEVELS], ids=["no levels", "levels"])
+def test_ends_that_were_missed_for_so_long_that_the_journal_was_trimmed(seed: int, geometry: Geometry) -> None:
+    """The last offset that the coordinator knows is then older than the journal: the last copy in there is not."""
+    world = serve(seed, Shape(static=True, geometry=geometry))
+    for missed in (False, True):
+        world.broker.miss_ends(world.group, missed=missed)
+        for _ in range(COPY_EVERY_MS // 20_000 + 2):
+            world.send(20, longest_ms=10_000)
+            world.run(20_000)
+    since = len(world.events)
+    for process in world.processes:
+        world.crash(process)
+    world.broker.miss_ends(world.group, missed=False)
+    verify_served(world, "a trimmed journal", since)
+    assert "checkpoint_from_copy" in events_of(world, since)
+
+
+def test_an_owner_whose_transactional_id_was_replaced_since(seed: int) -> None:
+    world = serve(seed, Shape(processes=1, partitions=1))
+    world.send(30)
+    world.run(1_000)
+    world.broker.miss_ends(world.group)
+    world.send(20, longest_ms=40)
+    world.run(300)
+    [process] = world.processes
+    assert process.worker is not None
+    firing = process.worker._connections.firing
+    firing.is_stuck = True
+    firing.close()
+    assert world.run_until(lambda: "names_changed" in events_of(world), 5_000)
+    since = len(world.events)
+    world.crash(process)
+    world.broker.miss_ends(world.group, missed=False)
+    verify_served(world, "another name", since)
+
+
+def test_offsets_that_come_late_of_an_owner_that_has_released(seed: int) -> None:
+    world = serve(seed, Shape())
+    world.send(30)
+    world.run(1_500)
+    first = world.processes[0]
+    assert first.worker is not None
+    firing = first.worker._connections.firing.transactional_id
+    since = len(world.events)
+    first.stop()
+    world.broker.repeat_offsets(world.group, firing)
+    verify_served(world, "late offsets", since)
+
+
+def test_a_partition_that_stands_by_with_a_missed_release_is_taken_over(seed: int) -> None:
+    world = serve(seed, Shape(processes=1, partitions=1))
+    world.send(20)
+    world.run(1_500)
+    since = len(world.events)
+    world.broker.miss_ends(world.group)
+    world.newcomer("p1")
+    assert world.run_until(lambda: "revoked" in events_of(world, since), 20_000)
+    world.broker.miss_ends(world.group, missed=False)
+    verify_served(world, "a missed release", since)
+
+
+def test_one_refusal_of_the_transaction_that_ends_them_delays_it_only(seed: int) -> None:
+    world = serve(seed, Shape(static=True, processes=1, partitions=1))
+    world.send(30)
+    world.run(1_500)
+    world.broker.miss_ends(world.group)
+    world.send(20, longest_ms=500)
+    world.run(1_000)
+    since = len(world.events)
+    world.crash(world.processes[0])
+    world.broker.miss_ends(world.group, missed=False)
+    refused: list[Step] = []
+
+    def refuse_once(_process: Process, step: Step) -> Fate | None:
+        if refused or (step.call, step.phase) != ("send_offsets", "before"):
+            return None
+        refused.append(step)  # nothing is served yet, so no other transaction sends offsets
+        return Fate.WANT_ABORT
+
+    world.disturb = refuse_once
+    verify_served(world, "a refusal", since)
+    assert refused
+
+
+def test_two_processes_that_end_those_of_the_same_id_lose_no_producer_of_their_own(seed: int) -> None:
+    world = serve(seed, Shape(processes=1, partitions=1))
+    broker, offsets = world.broker, {("in.journal", 0): (0, "")}
+    metadata = world.processes[0].worker._connections.membership.metadata()  # type: ignore[union-attr]
+
+    def overtake(step: Step) -> None:
+        if (step.call, step.phase) == ("send_offsets", "before"):
+            Transactor(Cluster("fake", {}, broker.clients("second")), "dead-fire").renew()
+
+    first = Cluster("fake", {}, broker.clients("first", overtake))
+    with pytest.raises(RetriableError, match="fenced"):
+        end_pending_offsets(first, ["dead-fire"], offsets, metadata)
+
+
+def test_a_partition_that_is_revoked_before_it_is_resumed_goes_on_standing_by(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = serve(seed, Shape(processes=1, partitions=1))
+    world.send(20)
+    world.run(1_500)
+    since = len(world.events)
+    with monkeypatch.context() as patch:
+        world.newcomer("p1")
+        assert world.run_until(lambda: "revoked" in events_of(world, since), 20_000)
+        patch.setattr(Membership, "committed", _unanswered)
+        assert world.run_until(lambda: "take_over_refused" in events_of(world, since), 20_000)
+        world.newcomer("p2")
+        assert world.run_until(lambda: events_of(world, since).count("revoked") >= 2, 20_000)
+    world.run(5_000)
+    assert "resumed" in events_of(world, since)
+    verify_kept(world, "revoked twice", least_judged=LEAST_JUDGED)
+
+
+def _unanswered(*_: object) -> None:
+    raise RetriableError("no answer", "_TRANSPORT")
