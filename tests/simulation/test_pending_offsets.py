@@ -3,6 +3,9 @@
 It does so if it has missed the end of the transaction, or if a request comes late (docs/adr/0037).
 """
 
+from itertools import pairwise
+from typing import Any
+
 import pytest
 
 from tarry.core.progress.checkpoint import Geometry
@@ -10,7 +13,11 @@ from tarry.errors import RetriableError
 from tarry.kafka.membership import Membership
 from tarry.kafka.settings import Cluster
 from tarry.kafka.transaction import Transactor, end_pending_offsets
+from tarry.service.supervisor.supervisor import TimeLimits
+from tarry.service.worker.context import Context
 from tarry.service.worker.maintenance import COPY_EVERY_MS
+from tarry.service.worker.takeovers import RELEASED_EVERY_MS, TakeOvers
+from tarry.testing import ManualClock
 from tarry.testing.fake import Fate, Step
 from tarry.testing.simulation import SHAPES, Process, Shape, World
 from tarry.testing.simulation.world import NO_LEVELS, SMALL_LEVELS
@@ -37,6 +44,12 @@ def verify_served(world: World, what: str, since: int) -> None:
     verify_kept(world, what, least_judged=LEAST_JUDGED)
 
 
+def send_and_run(world: World, ms: int) -> None:
+    for _ in range(ms // 20_000):
+        world.send(20, longest_ms=10_000)
+        world.run(20_000)
+
+
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES.keys())
 def test_the_missed_ends_of_dead_owners_transactions(seed: int, shape: Shape) -> None:
     world = serve(seed, shape)
@@ -58,9 +71,7 @@ def test_ends_that_were_missed_for_so_long_that_the_journal_was_trimmed(seed: in
     world = serve(seed, Shape(static=True, geometry=geometry))
     for missed in (False, True):
         world.broker.miss_ends(world.group, missed=missed)
-        for _ in range(COPY_EVERY_MS // 20_000 + 2):
-            world.send(20, longest_ms=10_000)
-            world.run(20_000)
+        send_and_run(world, COPY_EVERY_MS + 40_000)
     since = len(world.events)
     for process in world.processes:
         world.crash(process)
@@ -171,3 +182,109 @@ def test_a_partition_that_is_revoked_before_it_is_resumed_goes_on_standing_by(
 
 def _unanswered(*_: object) -> None:
     raise RetriableError("no answer", "_TRANSPORT")
+
+
+def test_the_writer_of_a_later_copy_is_fenced_before_the_take_over_goes_on_from_it(seed: int) -> None:
+    """A coordinator that knows only an older checkpoint names an owner before the last one, who may wake up again."""
+    world = serve(seed, Shape(partitions=1, processes=1))
+    world.send(20, longest_ms=500)
+    world.run(2_000)
+    load_in_part = world.broker.load_in_part(world.group)
+    world.processes[0].stop()
+    last = world.newcomer("p1")
+    assert world.run_until(lambda: bool(last.states), WITHIN_MS)
+    send_and_run(world, 2 * COPY_EVERY_MS + 40_000)
+    since = len(world.events)
+    woken: list[bool] = []
+
+    def freeze_once(process: Process, step: Step) -> Fate | None:
+        if process is last and not woken and (step.call, step.phase) == ("send_offsets", "after"):
+            woken.append(False)
+            load_in_part()
+            following = world.newcomer("p2")
+            world.pause_here(process, 14_000, frozen=True)
+            woken[0] = bool(following.states)
+        return None
+
+    world.disturb = freeze_once
+    world.send(10, longest_ms=100)
+    world.touch(WITHIN_MS)
+    world.run(WITHIN_MS)
+    assert woken == [True], "the next owner serves when the last one wakes"
+    assert "checkpoint_from_copy" in events_of(world, since)
+    assert events_of(world, since).count("fencing") >= 2
+    verify_kept(world, "an older checkpoint, and a zombie", least_judged=LEAST_JUDGED)
+
+
+def test_an_older_checkpoint_that_the_journal_still_holds_gives_way_to_a_later_copy(seed: int) -> None:
+    """The intake may be trimmed beyond it."""
+    world = serve(seed, Shape(static=True, processes=1, partitions=1))
+    [process] = world.processes
+    assert process.worker is not None
+    maintenance = process.worker._parts.maintenance
+    maintenance._keep_ms, maintenance._sum_up_after = {"in": 0}, 10_000
+    send_and_run(world, COPY_EVERY_MS + 20_000)
+    world.broker.miss_ends(world.group)
+    intake_starts_at = world.broker.records("in")[0].offset
+    for _ in range(10):
+        send_and_run(world, 20_000)
+        if world.broker.records("in")[0].offset > intake_starts_at:
+            break
+    committed = world.broker.committed(world.group, ("in", 0))
+    assert committed is not None
+    assert committed[0] < world.broker.records("in")[0].offset, "the intake is trimmed beyond what is committed"
+    since = len(world.events)
+    world.crash(process)
+    world.broker.miss_ends(world.group, missed=False)
+    verify_served(world, "a trimmed intake", since)
+
+
+def test_a_partition_that_stood_by_and_whose_log_was_away_is_taken_over(seed: int) -> None:
+    """The log may have lost its end meanwhile, by an unclean election."""
+    world = serve(seed, Shape(processes=1, partitions=1))
+    world.send(20)
+    world.run(1_500)
+    since = len(world.events)
+    world.newcomer("p1")
+    assert world.run_until(lambda: "revoked" in events_of(world, since), 20_000)
+    world.broker.take_away("in", 0)
+    assert world.run_until(lambda: "partition_waits" in events_of(world, since), 20_000)
+    world.broker.bring_back("in", 0)
+    world.touch(WITHIN_MS)
+    assert world.run_until(lambda: "partition_back" in events_of(world, since), WITHIN_MS)
+    assert "resumed" not in events_of(world, since)
+    verify_kept(world, "away while it stood by", least_judged=LEAST_JUDGED)
+
+
+def test_the_loop_is_never_silent_for_long_while_offsets_of_a_partition_that_stood_by_stay_pending(seed: int) -> None:
+    world = serve(seed, Shape(processes=1, partitions=1))
+    world.send(20)
+    world.run(1_500)
+    worker = world.processes[0].worker
+    assert worker is not None
+    send, beats = worker._health._send, [world.clock.monotonic_ms()]
+
+    def note(health: Any) -> None:
+        beats.append(world.clock.monotonic_ms())
+        send(health)
+
+    worker._health._send = note
+    since = len(world.events)
+    world.broker.miss_ends(world.group)
+    world.newcomer("p1")
+    assert world.run_until(lambda: "revoked" in events_of(world, since), 20_000)
+    world.broker.miss_ends(world.group, missed=False)
+    world.touch(WITHIN_MS)
+    assert world.run_until(lambda: "taken_over" in events_of(world, since), WITHIN_MS)
+    assert max(after - before for before, after in pairwise(beats)) < 0.75 * TimeLimits().silence_ms
+
+
+def test_a_process_that_has_released_is_fenced_once_in_ten_minutes() -> None:
+    clock = ManualClock()
+    nothing: Any = None
+    take_overs = TakeOvers(nothing, nothing, Context(clock, lambda *_, **__: None))
+    assert take_overs._not_lately({"a"}) == {"a"}
+    clock.advance(RELEASED_EVERY_MS - 1)
+    assert take_overs._not_lately({"a", "b"}) == {"b"}
+    clock.advance(1)
+    assert take_overs._not_lately({"a", "b"}) == {"a"}

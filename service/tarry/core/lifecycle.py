@@ -7,7 +7,6 @@ A partition that the process does not hold has no phase (`None`):
 
     None → WAITING → TAKING_OVER → SERVED → None        assigned, taken over, served (after its replay), given up
     SERVED → STANDING_BY → WAITING → SERVED             a classic rebalance takes it away and gives it back: resumed
-    any of ours → STANDING_BY                           taken away once more before it was resumed
     SERVED → WAITING                                    a producer was lost: it is taken over again
     any of ours → AWAY, QUARANTINED → WAITING           set aside, and tried again
 """
@@ -77,8 +76,8 @@ PARTITION: Final[Mapping[Phase | None, Mapping[Event, Phase | None]]] = MappingP
         Phase.WAITING: {**_SET_ASIDE, **_KEPT, Event.BEGUN: Phase.TAKING_OVER, Event.RESUMED: Phase.SERVED},
         Phase.TAKING_OVER: {**_SET_ASIDE, Event.TAKEN_OVER: Phase.SERVED, Event.STOPPED: Phase.WAITING},
         Phase.SERVED: {**_SET_ASIDE, **_KEPT, Event.RESTARTED: Phase.WAITING},
-        Phase.AWAY: {**_SET_ASIDE, **_KEPT, Event.DUE: Phase.WAITING},
-        Phase.QUARANTINED: {**_SET_ASIDE, **_KEPT, Event.DUE: Phase.WAITING},
+        Phase.AWAY: {**_SET_ASIDE, Event.DUE: Phase.WAITING},
+        Phase.QUARANTINED: {**_SET_ASIDE, Event.DUE: Phase.WAITING},
         Phase.STANDING_BY: {Event.ASSIGNED: Phase.WAITING, Event.GIVEN_UP: None},
     }
 )

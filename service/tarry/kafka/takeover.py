@@ -26,7 +26,7 @@ the caller serves the group between two parts. If the group revokes a partition 
 and begins at 0 when the group assigns the partition again.
 """
 
-from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
@@ -115,7 +115,7 @@ class TakeOver:
         identity: of this process.
         fence: fences the processes that use these transactional ids.
         end_pending: makes the group's coordinator forget what it keeps as pending of some partitions, given those and
-            the transactional ids that may have sent it; some of these may be this process's own.
+            their checkpoints, and returns the transactional ids of which it does.
         clock: wall time.
         on_event: takes an event's name and fields, for the log.
     """
@@ -129,7 +129,7 @@ class TakeOver:
         journal: Reader,
         identity: Identity,
         fence: Callable[[Sequence[str]], None],
-        end_pending: Callable[[Sequence[Place], Collection[str]], None],
+        end_pending: Callable[[Sequence[Place], Sequence[Checkpoint]], list[str]],
         clock: Clock,
         on_event: Callable[..., None],
     ) -> None:
@@ -177,12 +177,16 @@ class TakeOver:
             place: (low, checkpoint) if checkpoint else copies[place] for place, (low, checkpoint) in found.items()
         }
         recoveries = yield from self._sign(known)
-        try:
-            journal_ends = yield from self._read_journals(recoveries)
-        except _JournalCutError as cut:
-            known = yield from self._with_later_copies(known, cut)
+        journal_ends, later = yield from self._read_journals(recoveries)
+        while later:
+            # The coordinator knew only an older checkpoint. Its last writer may be alive, and not fenced yet.
+            self._membership.commit(proof_of(places))
+            self._fence_writers([checkpoint for _, checkpoint in later.values()])
+            for place, (low, _) in later.items():
+                self._on_event("checkpoint_from_copy", topic=place[0], partition=place[1], low=low)
+            known = {**known, **later}
             recoveries = yield from self._sign(known)
-            journal_ends = yield from self._read_journals(recoveries)
+            journal_ends, later = yield from self._read_journals(recoveries)
         ends = self._offsets.ends(places, committed=True)
         spans = spans_of(self._offsets, {place: self._identity.geometry[place[0]] for place in places})
         self._shortfalls.check(
@@ -251,15 +255,13 @@ class TakeOver:
         try:
             return self._membership.committed(places)
         except RetriableError as error:
-            writers = sorted({name for checkpoint in checkpoints for name in checkpoint.writer})
-            if error.code != NOT_STABLE or not writers:
+            if error.code != NOT_STABLE or not checkpoints:
                 raise
             yield  # this question took long, and so may what follows
             self._membership.commit(proof_of(places))  # step 0 again, for the same reason
             self._offsets.committed(places)  # else the coordinator answers nothing, and nothing need be pending
-            # Also those that have released: they had no transaction open then.
-            self._end_pending(places, writers)
-            self._on_event("pending_offsets_ended", transactional_ids=writers)
+            if ended := self._end_pending(places, checkpoints):
+                self._on_event("pending_offsets_ended", transactional_ids=ended)
             raise
 
     def _fence_writers(self, checkpoints: Sequence[Checkpoint]) -> None:
@@ -322,25 +324,6 @@ class TakeOver:
                 self._on_event("checkpoint_from_copy", topic=place[0], partition=place[1], low=low)
         return copies
 
-    def _with_later_copies(self, known: Mapping[Place, Kept], cut: "_JournalCutError") -> ByParts[dict[Place, Kept]]:
-        """Replace checkpoints that are older than the last copy: a coordinator may know only older ones.
-
-        Raises:
-            UsageError: none is older, so the journal lacks records that were not done with.
-        """
-        copies = yield from self._copies([place_of(cut.journal)], committed=False)
-        origins = self._present_origins
-        later = {
-            place: copy
-            for place, copy in copies.items()
-            if is_later(copy, known[place]) and another_origin(place, copy[1].origin, origins[place[0]]) is None
-        }
-        if not later:
-            raise cut
-        for place, (low, _) in later.items():
-            self._on_event("checkpoint_from_copy", topic=place[0], partition=place[1], low=low)
-        return {**known, **later}
-
     def _copies(self, places: Sequence[Place], *, committed: bool) -> ByParts[dict[Place, tuple[int, Checkpoint]]]:
         starts = self._offsets.starts([journal_of(place) for place in places])
         found: dict[Place, Kept] = {}
@@ -360,12 +343,53 @@ class TakeOver:
         except CheckpointError as error:
             raise UsageError(f"a copy of a checkpoint in {place[0]}{JOURNAL}: {error}") from error
 
-    def _read_journals(self, recoveries: Mapping[Place, Recovery]) -> ByParts[dict[Place, int]]:
-        """Read the journals into the recoveries; return the journals' ends."""
+    def _read_journals(
+        self, recoveries: Mapping[Place, Recovery]
+    ) -> ByParts[tuple[dict[Place, int], dict[Place, Kept]]]:
+        """Read the journals into the recoveries.
+
+        Returns:
+            The journals' ends; and the last copy of each checkpoint that is older than that copy.
+        """
         journal_ends = self._offsets.ends([journal_of(place) for place in recoveries], committed=False)
         begin = {place: one.checkpoint.reads_from for place, one in recoveries.items()}
-        yield from self._read(begin, lambda place, record: recoveries[place].journal.take(record), committed=False)
-        return journal_ends
+        later: dict[Place, Kept] = {}
+
+        def take(place: Place, record: Entry) -> None:
+            recoveries[place].journal.take(record)
+            if isinstance(record, Copy):
+                self._keep_later(later, place, record, recoveries[place])
+
+        try:
+            yield from self._read(begin, take, committed=False)
+        except _JournalCutError as cut:
+            later = yield from self._later_copies(place_of(cut.journal), recoveries)
+            if not later:
+                raise
+        return journal_ends, later
+
+    def _later_copies(self, place: Place, recoveries: Mapping[Place, Recovery]) -> ByParts[dict[Place, Kept]]:
+        """Return the last copy of a partition whose journal does not reach back to its checkpoint, if it is later."""
+        later: dict[Place, Kept] = {}
+        starts = self._offsets.starts([journal_of(place)])
+
+        def take(place: Place, record: Entry) -> None:
+            if isinstance(record, Copy):
+                self._keep_later(later, place, record, recoveries[place])
+
+        yield from self._read({place: starts[journal_of(place)]}, take, committed=False)
+        return later
+
+    def _keep_later(self, later: dict[Place, Kept], place: Place, copy: Copy, recovery: Recovery) -> None:
+        """Keep a copy of a later checkpoint than those of a recovery and of other copies."""
+        try:
+            found = copy.low, decode_checkpoint(copy.checkpoint)
+        except CheckpointError:
+            return  # of another version; it is not needed
+        last = later.get(place, (recovery.low, recovery.checkpoint))
+        is_ours = another_origin(place, found[1].origin, self._present_origins[place[0]]) is None
+        if is_ours and is_later(found, last) and not is_later(last, found):
+            later[place] = found
 
     def _read(
         self, starts: Mapping[Place, int], take: Callable[[Place, Entry], None], *, committed: bool

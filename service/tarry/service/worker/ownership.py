@@ -378,6 +378,7 @@ class Ownership:
             self._release_by_plain_commit(states)
         self._taking_over.give_up(list(reasons))
         self._drop(list(reasons))
+        self._standby.drop(list(reasons))
         self._lives.move(event, reasons)
         for place, why in reasons.items():
             put(place, why)
@@ -479,6 +480,7 @@ class Ownership:
             return
         self._on_long_step()
         self._resume(places, began_ms)
+        self._on_long_step()
         if others := sorted(self._lives.having(Phase.WAITING).intersection(places)):
             self._taking_over.begin(others, began_ms)
             self._lives.move(Event.BEGUN, others)
@@ -493,7 +495,6 @@ class Ownership:
         self._parts.pausing.taken_over(resumed)
         self._parts.reading.open({place: state.position for place, state in resumed.items()}, others)
         self._lives.move(Event.RESUMED, resumed)
-        self._aside.back(resumed)
         self._on_event("resumed", partitions=_text(resumed), took_ms=self._clock.monotonic_ms() - began_ms)
 
     def _states_of(self, recovered: Mapping[Place, Recovered]) -> dict[Place, PartitionState]:

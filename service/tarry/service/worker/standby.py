@@ -65,6 +65,10 @@ class Standby:
         """Keep only these partitions, which the group has assigned to us; the others belong to other members."""
         self._close(self._standing.keys() - set(places))
 
+    def drop(self, places: Collection[Place]) -> None:
+        """Drop these partitions: their logs may change before they are served again."""
+        self._close(self._standing.keys() & set(places))
+
     def clear(self) -> None:
         """Drop all: none of them is ours any more, or their state is unknown."""
         self._close(list(self._standing))

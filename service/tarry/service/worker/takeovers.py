@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from tarry.core.progress.checkpoint import Checkpoint
 from tarry.core.progress.recovered import Recovered
 from tarry.errors import AbortableError, BrokerError, FatalError, RetriableError, UsageError
 from tarry.kafka.partition_logs import proof_of
@@ -21,6 +22,9 @@ from tarry.kafka.types import Place
 from tarry.service.worker.connections import Connections
 from tarry.service.worker.context import Context
 from tarry.service.worker.plan import Plan, earlier_ids
+
+RELEASED_EVERY_MS = 600_000
+"""How often a process that has released a partition may be fenced for offsets that stay pending."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +79,8 @@ class TakeOvers:
         self._context = context
         self._shortfalls = Shortfalls(context.clock)
         self._under_way: list[_UnderWay] = []
+        self._fence_again_ms: dict[str, int] = {}
+        """When a transactional id of a process that has released may be fenced again."""
 
     @property
     def places(self) -> set[Place]:
@@ -127,13 +133,25 @@ class TakeOvers:
         )
         self._under_way.append(_UnderWay(places, began_ms, take_over, journal, take_over.run(places)))
 
-    def _end_pending(self, places: Sequence[Place], writers: Collection[str]) -> None:
+    def _end_pending(self, places: Sequence[Place], checkpoints: Sequence[Checkpoint]) -> list[str]:
         connections = self._connections
         offsets, group_metadata = proof_of(places), connections.membership.metadata()
+        writers = {name for one in checkpoints if not one.released for name in one.writer}
+        # Those that have released had no transaction open then; but they may run, and this fences them.
+        writers |= self._not_lately({name for one in checkpoints if one.released for name in one.writer})
         ids = {*writers, *(earlier for writer in writers for earlier in earlier_ids(writer))}
         if connections.firing.transactional_id in ids:  # of our own producers, only it sends the offsets
             connections.firing.abort_offsets(offsets, group_metadata)
-        end_pending_offsets(self._plan.cluster, sorted(ids.difference(connections.writer)), offsets, group_metadata)
+        others = sorted(ids.difference(connections.writer))
+        end_pending_offsets(self._plan.cluster, others, offsets, group_metadata)
+        return sorted(ids)
+
+    def _not_lately(self, released: Collection[str]) -> set[str]:
+        """Return those of some transactional ids for which this was not called within `RELEASED_EVERY_MS`."""
+        now_ms = self._context.clock.monotonic_ms()
+        due = {name for name in released if self._fence_again_ms.get(name, now_ms) <= now_ms}
+        self._fence_again_ms |= dict.fromkeys(due, now_ms + RELEASED_EVERY_MS)
+        return due
 
     def turn(self) -> Iterator[TakenOver | TakeOverRefused]:
         """Read one part for each take-over; yield each one that is complete or refused, at once.

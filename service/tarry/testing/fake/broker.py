@@ -5,8 +5,9 @@ transactions with epochs and fencing, groups of both protocols, and pending offs
 its clients have the codes and flags of librdkafka. The same contract tests run against it and against a real broker.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from random import Random
 
 from confluent_kafka import KafkaError
@@ -241,6 +242,11 @@ class FakeBroker:
         The coordinator keeps these offsets as pending until the same producer ends another transaction with offsets.
         """
         self._server.groups.of(group).offsets.repeat(self._server.transactions.producer_of(transactional_id))
+
+    def load_in_part(self, group: str) -> Callable[[], None]:
+        """Return a call that lets a group's coordinator know only the offsets that were committed before this call."""
+        offsets = self._server.groups.of(group).offsets
+        return partial(offsets.go_back, offsets.snapshot())
 
     def join_once_more(self, group: str, instance: str, *, answered: bool = False) -> None:
         """Deliver a delayed JoinGroup request to a classic group, after the request that the client sent instead of it.

@@ -61,6 +61,15 @@ class GroupOffsets:
         """Deliver a producer's last offsets once more, late: if its transaction is over, they stay pending."""
         self.commit(self._sent[producer], producer)
 
+    def snapshot(self) -> dict[Place, Committed]:
+        """Return all committed offsets."""
+        return dict(self._committed)
+
+    def go_back(self, snapshot: dict[Place, Committed]) -> None:
+        """Know only what was committed at the time of a snapshot."""
+        self._committed = dict(snapshot)
+        self._pending.clear()
+
     def is_unstable(self, place: Place) -> bool:
         """Return whether an open transaction has a pending offset for the partition."""
         return any(place in offsets for offsets in self._pending.values())
