@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tarry.core.progress.checkpoint import Geometry
+from tarry.core.progress.checkpoint import Geometry, decode_checkpoint
 from tarry.errors import RetriableError
 from tarry.kafka.membership import Membership
 from tarry.kafka.settings import Cluster
@@ -217,26 +217,47 @@ def test_the_writer_of_a_later_copy_is_fenced_before_the_take_over_goes_on_from_
 
 
 def test_an_older_checkpoint_that_the_journal_still_holds_gives_way_to_a_later_copy(seed: int) -> None:
-    """The intake may be trimmed beyond it."""
-    world = serve(seed, Shape(static=True, processes=1, partitions=1))
+    """The intake may be trimmed beyond it, and the journal not: a burst that was read at once fires for a while."""
+    shape = Shape(static=True, processes=1, partitions=1, poison=0, latency_ms=(0, 0), fetch_most=1_000)
+    world = serve(seed, shape)
     [process] = world.processes
     assert process.worker is not None
     maintenance = process.worker._parts.maintenance
     maintenance._keep_ms, maintenance._sum_up_after = {"in": 0}, 10_000
-    send_and_run(world, COPY_EVERY_MS + 20_000)
+    committed, copies = maintenance._commit_checkpoints, list[int]()
+
+    def note(states: Any, summed_up: Any) -> Any:
+        copies.append(world.clock.monotonic_ms())
+        return committed(states, summed_up)
+
+    maintenance._commit_checkpoints = note
+    world.send(30, longest_ms=300)
+    assert world.run_until(lambda: len(copies) == 1, 2 * COPY_EVERY_MS)
+    world.run(COPY_EVERY_MS - 1_500)
+    now_ms = world.clock.now_ms()
+    for number in range(60):
+        world.send_due(now_ms + 100 + 50 * number)
+    assert world.run_until(lambda: world.clock.monotonic_ms() >= copies[0] + COPY_EVERY_MS - 400, 5_000)
     world.broker.miss_ends(world.group)
-    intake_starts_at = world.broker.records("in")[0].offset
-    for _ in range(10):
-        send_and_run(world, 20_000)
-        if world.broker.records("in")[0].offset > intake_starts_at:
-            break
-    committed = world.broker.committed(world.group, ("in", 0))
-    assert committed is not None
-    assert committed[0] < world.broker.records("in")[0].offset, "the intake is trimmed beyond what is committed"
+    assert world.run_until(lambda: len(copies) == 2, 5_000)
+    assert world.run_until(lambda: first_of(world, "in") > lows_of(world)[0], 5_000), "the intake is trimmed beyond it"
+    assert lows_of(world)[1] >= first_of(world, "in.journal"), "the journal is not"
     since = len(world.events)
     world.crash(process)
     world.broker.miss_ends(world.group, missed=False)
     verify_served(world, "a trimmed intake", since)
+    assert "checkpoint_from_copy" in events_of(world, since)
+
+
+def first_of(world: World, topic: str) -> int:
+    return world.broker.records(topic)[0].offset
+
+
+def lows_of(world: World) -> tuple[int, int]:
+    """Return the committed low watermark of the first partition, and where a recovery begins to read its journal."""
+    committed = world.broker.committed(world.group, ("in", 0))
+    assert committed is not None
+    return committed[0], decode_checkpoint(committed[1]).reads_from
 
 
 def test_a_partition_that_stood_by_and_whose_log_was_away_is_taken_over(seed: int) -> None:
