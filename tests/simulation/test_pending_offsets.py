@@ -80,6 +80,18 @@ def test_ends_that_were_missed_for_so_long_that_the_journal_was_trimmed(seed: in
     assert "checkpoint_from_copy" in events_of(world, since)
 
 
+def test_a_partition_whose_last_copy_is_later_need_not_be_adopted(seed: int) -> None:
+    """To adopt it would deliver its messages again."""
+    world = serve(seed, Shape(static=True, partitions=1))
+    send_and_run(world, COPY_EVERY_MS + 40_000)
+    world.broker.miss_ends(world.group)
+    send_and_run(world, COPY_EVERY_MS + 40_000)
+    for process in world.processes:
+        world.crash(process, back_after_ms=None)
+    assert lows_of(world)[1] < first_of(world, "in.journal"), "the journal is trimmed beyond the committed checkpoint"
+    assert world.adopt() == []
+
+
 def test_an_owner_whose_transactional_id_was_replaced_since(seed: int) -> None:
     world = serve(seed, Shape(processes=1, partitions=1))
     world.send(30)

@@ -126,7 +126,9 @@ class Standings:
         if last is not None and last[1].origin.is_of_cluster(origin):
             spans = self._spans(place, last[1].geometry)
             refusal = (
-                refusal or self._level_gone(place, last[1], origin) or self._fault_of_logs(place, last, logs, spans)
+                refusal
+                or self._level_gone(place, last[1], origin)
+                or self._fault_of_logs(place, last, logs, spans, origin)
             )
         else:
             last = None
@@ -160,14 +162,20 @@ class Standings:
             return None, f"{journal_of(place)[0]}/{place[1]}: {error}"
         return found, None
 
-    def _fault_of_logs(self, place: Place, last: Kept, logs: _Logs, spans: Mapping[int, tuple[int, int]]) -> str | None:
+    def _fault_of_logs(
+        self, place: Place, last: Kept, logs: _Logs, spans: Mapping[int, tuple[int, int]], origin: Origin
+    ) -> str | None:
         """Return why the logs do not fit the checkpoint although they have the same ids; None if they fit."""
         low, checkpoint = last
         recovery = Recovery(low, checkpoint, checkpoint.writer)
         begin = checkpoint.reads_from
         first, end = logs.journal
         if cut := intake_cut(place, logs.intake[0], low) or journal_cut(journal_of(place), first, end, begin):
-            return cut
+            # As a take-over: a coordinator that is not whole knows only an older checkpoint than the last copy.
+            copy, _ = self._last_copy(place, logs)
+            if copy is None or is_later(last, copy) or another_origin(place, copy[1].origin, origin) is not None:
+                return cut
+            return self._fault_of_logs(place, copy, logs, spans, origin)
         try:
             for record in self._records(place, begin, end):
                 recovery.journal.take(record)

@@ -12,7 +12,8 @@ Exactly-once depends on the order of the steps, so they are numbered as in `docs
    touch the partition.
 3. Capture the journal's high watermark (read_uncommitted), and read committed records up to it. Transaction markers
    reach the journal and the committed offsets independently, so the journal's last stable offset may lag behind a
-   commit that is already visible.
+   commit that is already visible. If there is a copy of a later checkpoint among them, the coordinator knows only an
+   older one, and perhaps not the last owner: fence the writer of the copy, and go on from the copy at step 2.
 4. Capture the intake's last stable offset, where the replay ends, and the beginnings and ends of the logs of the
    overflow wheel and of the parked log.
 
