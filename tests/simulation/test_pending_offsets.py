@@ -44,6 +44,25 @@ def verify_served(world: World, what: str, since: int) -> None:
     verify_kept(world, what, least_judged=LEAST_JUDGED)
 
 
+def crash_with_missed_ends(world: World) -> int:
+    """Let all processes crash after the coordinator has missed the ends of transactions for a second (`crash_all`)."""
+    world.send(60)
+    world.run(1_500)
+    world.broker.miss_ends(world.group)
+    world.send(20, longest_ms=500)
+    world.run(1_000)
+    return crash_all(world)
+
+
+def crash_all(world: World) -> int:
+    """Let all processes crash, and the coordinator miss no further end; return the number of events before."""
+    since = len(world.events)
+    for process in world.processes:
+        world.crash(process)
+    world.broker.miss_ends(world.group, missed=False)
+    return since
+
+
 def send_and_run(world: World, ms: int) -> None:
     for _ in range(ms // 20_000):
         world.send(20, longest_ms=10_000)
@@ -53,15 +72,7 @@ def send_and_run(world: World, ms: int) -> None:
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES.keys())
 def test_the_missed_ends_of_dead_owners_transactions(seed: int, shape: Shape) -> None:
     world = serve(seed, shape)
-    world.send(60)
-    world.run(1_500)
-    world.broker.miss_ends(world.group)
-    world.send(20, longest_ms=500)
-    world.run(1_000)
-    since = len(world.events)
-    for process in world.processes:
-        world.crash(process)
-    world.broker.miss_ends(world.group, missed=False)
+    since = crash_with_missed_ends(world)
     verify_served(world, "missed ends", since)
 
 
@@ -72,10 +83,7 @@ def test_ends_that_were_missed_for_so_long_that_the_journal_was_trimmed(seed: in
     for missed in (False, True):
         world.broker.miss_ends(world.group, missed=missed)
         send_and_run(world, COPY_EVERY_MS + 40_000)
-    since = len(world.events)
-    for process in world.processes:
-        world.crash(process)
-    world.broker.miss_ends(world.group, missed=False)
+    since = crash_all(world)
     verify_served(world, "a trimmed journal", since)
     assert "checkpoint_from_copy" in events_of(world, since)
 
@@ -105,9 +113,7 @@ def test_an_owner_whose_transactional_id_was_replaced_since(seed: int) -> None:
     firing.is_stuck = True
     firing.close()
     assert world.run_until(lambda: "names_changed" in events_of(world), 5_000)
-    since = len(world.events)
-    world.crash(process)
-    world.broker.miss_ends(world.group, missed=False)
+    since = crash_all(world)
     verify_served(world, "another name", since)
 
 
@@ -138,14 +144,7 @@ def test_a_partition_that_stands_by_with_a_missed_release_is_taken_over(seed: in
 
 def test_one_refusal_of_the_transaction_that_ends_them_delays_it_only(seed: int) -> None:
     world = serve(seed, Shape(static=True, processes=1, partitions=1))
-    world.send(30)
-    world.run(1_500)
-    world.broker.miss_ends(world.group)
-    world.send(20, longest_ms=500)
-    world.run(1_000)
-    since = len(world.events)
-    world.crash(world.processes[0])
-    world.broker.miss_ends(world.group, missed=False)
+    since = crash_with_missed_ends(world)
     refused: list[Step] = []
 
     def refuse_once(_process: Process, step: Step) -> Fate | None:
@@ -254,9 +253,7 @@ def test_an_older_checkpoint_that_the_journal_still_holds_gives_way_to_a_later_c
     assert world.run_until(lambda: len(copies) == 2, 5_000)
     assert world.run_until(lambda: first_of(world, "in") > lows_of(world)[0], 5_000), "the intake is trimmed beyond it"
     assert lows_of(world)[1] >= first_of(world, "in.journal"), "the journal is not"
-    since = len(world.events)
-    world.crash(process)
-    world.broker.miss_ends(world.group, missed=False)
+    since = crash_all(world)
     verify_served(world, "a trimmed intake", since)
     assert "checkpoint_from_copy" in events_of(world, since)
 

@@ -8,9 +8,8 @@ import struct
 from typing import Final
 
 from tarry.kafka.types import Place
+from tests.support.chaos import INIT_PRODUCER_ID, TXN_OFFSET_COMMIT
 
-INIT_PRODUCER_ID: Final = 22
-TXN_OFFSET_COMMIT: Final = 28
 TIMEOUT_S: Final = 20.0
 
 

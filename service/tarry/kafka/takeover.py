@@ -364,22 +364,12 @@ class TakeOver:
         try:
             yield from self._read(begin, take, committed=False)
         except _JournalCutError as cut:
-            later = yield from self._later_copies(place_of(cut.journal), recoveries)
+            # What the journal still holds may have a later copy, and then these recoveries are not used.
+            starts = self._offsets.starts([cut.journal])
+            yield from self._read({place_of(cut.journal): starts[cut.journal]}, take, committed=False)
             if not later:
                 raise
         return journal_ends, later
-
-    def _later_copies(self, place: Place, recoveries: Mapping[Place, Recovery]) -> ByParts[dict[Place, Kept]]:
-        """Return the last copy of a partition whose journal does not reach back to its checkpoint, if it is later."""
-        later: dict[Place, Kept] = {}
-        starts = self._offsets.starts([journal_of(place)])
-
-        def take(place: Place, record: Entry) -> None:
-            if isinstance(record, Copy):
-                self._keep_later(later, place, record, recoveries[place])
-
-        yield from self._read({place: starts[journal_of(place)]}, take, committed=False)
-        return later
 
     def _keep_later(self, later: dict[Place, Kept], place: Place, copy: Copy, recovery: Recovery) -> None:
         """Keep a copy of a later checkpoint than those of a recovery and of other copies."""
@@ -389,7 +379,7 @@ class TakeOver:
             return  # of another version; it is not needed
         last = later.get(place, (recovery.low, recovery.checkpoint))
         is_ours = another_origin(place, found[1].origin, self._present_origins[place[0]]) is None
-        if is_ours and is_later(found, last) and not is_later(last, found):
+        if is_ours and not is_later(last, found):
             later[place] = found
 
     def _read(
