@@ -159,6 +159,30 @@ def test_a_refiling_that_ends_before_the_first_record_is_read_hides_none_of_a_bu
     assert state.held == 3
 
 
+def test_when_a_refiling_ends_the_reader_jumps_to_the_bucket_that_it_would_have_come_to(
+    level: Level, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is between was to be filed again: to read it would take a long time in a sparse log."""
+    monkeypatch.setattr("tarry.service.worker.level_reader.READ_MOST", 1)
+    many, far_ms = 5, START_MS + 5_000
+    level.write(*[far_ms] * many)
+    level.write(START_MS)
+    state = level.take_over()
+    level.read(state)
+    refiling = Refiling(1, far_ms, [(0, many)], many, 0, {})
+    level.opened.clear()
+    level.reader.open(state, ToRead(1, refiling, [(0, many)]))
+    while level.opened != [0]:
+        level.reader.read(START_MS)
+    assert state.close_buckets(ROOM_BYTES, START_MS - 100)
+    level.open(state)
+    refiling.is_given_up = True
+    level.reader.read(START_MS)
+    level.read(state, START_MS)
+    assert state.held == 1
+    assert level.opened == [0, many + 1]
+
+
 def test_a_partition_that_is_lost_and_comes_back_is_read_from_the_start(
     level: Level, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -208,13 +208,14 @@ class _LogPlan:
             self._later.append(to_read)
 
     def forget_ended(self) -> None:
-        """Forget a refiling that ended early: what else is to be read must not wait until its runs are read."""
+        """Forget a refiling that ended early: what else is to be read must not wait until its runs are read over."""
         if not any(map(_has_ended, [*self.present, *self._later])):
             return
         self.present = list(filterfalse(_has_ended, self.present))
         self._later = list(filterfalse(_has_ended, self._later))
-        self._plan(self.position or 0)
-        self.must_seek = self.must_seek or not self._runs
+        position = self.position or 0
+        self._plan(position)
+        self.must_seek = self.must_seek or not self._runs or position < self._runs[-1][0]
 
     def begin(self) -> int:
         """Begin at the first offset, or go on at the next run; return the offset."""
