@@ -63,6 +63,12 @@ def crash_all(world: World) -> int:
     return since
 
 
+def never_sum_up(process: Process) -> None:
+    """Let a process write no summaries: it needs 10,000 records of the journal for one, and 10 in these worlds."""
+    assert process.worker is not None
+    process.worker._parts.maintenance._sum_up_after = 10_000
+
+
 def send_and_run(world: World, ms: int) -> None:
     for _ in range(ms // 20_000):
         world.send(20, longest_ms=10_000)
@@ -225,6 +231,51 @@ def test_the_writer_of_a_later_copy_is_fenced_before_the_take_over_goes_on_from_
     assert "checkpoint_from_copy" in events_of(world, since)
     assert events_of(world, since).count("fencing") >= 2
     verify_kept(world, "an older checkpoint, and a zombie", least_judged=LEAST_JUDGED)
+
+
+def test_the_writer_of_a_copy_is_fenced_also_if_nothing_came_to_the_intake_since_an_older_checkpoint(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is delivered from the levels moves neither the low watermark of the intake nor its pointer."""
+    world = serve(seed, Shape(partitions=1, processes=1, poison=0, geometry=SMALL_LEVELS))
+    never_sum_up(world.processes[0])
+    now_ms = world.clock.now_ms()
+    for number in range(40):
+        world.send_due(now_ms + 3 * COPY_EVERY_MS + 3_000 * number)
+    world.run(COPY_EVERY_MS + 10_000)
+    low_before = lows_of(world)[0]
+    load_in_part = world.broker.load_in_part(world.group)
+    world.processes[0].stop()
+    last = world.newcomer("p1")
+    assert world.run_until(lambda: bool(last.states), WITHIN_MS)
+    never_sum_up(last)
+    world.run(2 * COPY_EVERY_MS + 30_000)
+    assert low_before == lows_of(world)[0]
+    since = len(world.events)
+    assert last.worker is not None
+    firing, fired, woken = last.worker._parts.firing, list[bool](), list[bool]()
+    transact = firing._transact
+
+    def note(batches: Any, now_ms: int) -> None:
+        fired.append(True)
+        transact(batches, now_ms)
+
+    def freeze_once(process: Process, step: Step) -> Fate | None:
+        if process is last and fired and not woken and (step.call, step.phase) == ("send_offsets", "after"):
+            woken.append(False)
+            load_in_part()
+            following = world.newcomer("p2")
+            world.pause_here(process, 14_000, frozen=True)
+            woken[0] = bool(following.states)
+        return None
+
+    monkeypatch.setattr(firing, "_transact", note)
+    world.disturb = freeze_once
+    world.touch(WITHIN_MS)
+    world.run(WITHIN_MS)
+    assert woken == [True], "the next owner serves when the last one wakes"
+    verify_kept(world, "an idle intake, and a zombie", least_judged=LEAST_JUDGED)
+    assert "checkpoint_from_copy" in events_of(world, since)
 
 
 def test_an_older_checkpoint_that_the_journal_still_holds_gives_way_to_a_later_copy(seed: int) -> None:

@@ -1,6 +1,7 @@
 """What a take-over makes of a checkpoint and of the journal."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -15,8 +16,8 @@ FOUND = Checkpoint(("former",), True, Geometry(10, 2, 1), (40,), (30,), (2,), wh
 ORIGIN = Origin("cluster", "intake", "journal", ("level",))
 
 
-def at(pointer: int, low: int) -> tuple[int, Checkpoint]:
-    return low, replace(FOUND, pointer=pointer)
+def at(pointer: int, low: int, /, **other: Any) -> tuple[int, Checkpoint]:
+    return low, replace(FOUND, pointer=pointer, **other)
 
 
 @pytest.mark.parametrize(
@@ -28,6 +29,18 @@ def at(pointer: int, low: int) -> tuple[int, Checkpoint]:
         (at(5, 4), at(5, 3), True),
         (at(5, 2), at(5, 3), False),
         (at(4, 9), at(5, 3), False),  # a first checkpoint that was written late
+        (at(5, 3), at(5, 3, writer=()), True),
+        (at(5, 3, writer=()), at(5, 3), False),
+        # What is done in the levels, while nothing comes to the intake.
+        (at(90, 3, wheel_pointer=50), at(90, 3), True),
+        (at(90, 3), at(90, 3, wheel_pointer=50), False),
+        (at(5, 3, closed_ms=(50,)), at(5, 3), True),
+        (at(5, 3), at(5, 3, closed_ms=(50,)), False),
+        (at(5, 3), at(5, 3, done_ms=(40,)), False),
+        (at(5, 3), at(5, 3, low=(3,)), False),
+        # Numbers of levels of another shape say nothing.
+        (at(5, 3, geometry=Geometry(20, 2, 1)), at(5, 3, closed_ms=(60,)), True),
+        (at(5, 3, closed_ms=(60,)), at(5, 3, geometry=Geometry(20, 2, 1)), True),
     ],
 )
 def test_a_copy_replaces_one_before_it_unless_it_is_a_first_checkpoint_that_came_late(

@@ -23,13 +23,30 @@ Kept = tuple[int, Checkpoint]
 
 
 def is_later(copy: Kept, other: Kept | None) -> bool:
-    """Return whether a copy that comes after another one in the journal replaces it.
+    """Return whether a copy is of the same checkpoint as another one, or of a later one.
 
-    When an intake is adopted, the low watermark goes back; the pointer never does. The order in the journal alone does
-    not decide: a first checkpoint (`birth`) may be written late, by a process that began before the partition had any
-    owner.
+    Of two copies in the journal the second one counts then. The order in the journal alone does not decide: a first
+    checkpoint (`birth`) may be written late, by a process that began before the partition had any owner. When an intake
+    is adopted, the low watermark goes back; the pointer never does.
     """
-    return other is None or (copy[1].pointer, copy[0]) >= (other[1].pointer, other[0])
+    if other is None:
+        return True
+    at, before = _progress(copy), _progress(other)
+    if at == before and copy[1].geometry == other[1].geometry:
+        # What is delivered from the levels, while nothing comes to the intake.
+        return _progress_of_levels(copy[1]) >= _progress_of_levels(other[1])
+    return at >= before
+
+
+def _progress(one: Kept) -> tuple[int, ...]:
+    """Return what never decreases from one checkpoint of a partition to the next, the most significant number first."""
+    low, checkpoint = one
+    return checkpoint.pointer, low, bool(checkpoint.writer), checkpoint.reads_from
+
+
+def _progress_of_levels(checkpoint: Checkpoint) -> tuple[int, ...]:
+    """Return the same of the levels, as long as their shape stays the same."""
+    return *checkpoint.closed_ms, *checkpoint.done_ms, *checkpoint.low
 
 
 class Recovery:
