@@ -8,7 +8,7 @@ import pytest
 from tarry.core.progress.checkpoint import Geometry
 from tarry.core.progress.source import Source
 from tarry.core.wheel.filed import FILED
-from tarry.core.wheel.overflow import Upkeep
+from tarry.core.wheel.overflow import STRANGE, Upkeep
 from tarry.core.wheel.refiling import Refiling
 from tests.support.durable import Filed
 from tests.support.owner import Owner
@@ -117,6 +117,33 @@ def test_the_journal_is_needed_from_before_it_until_it_is_done() -> None:
         overflow.mark(waiting[0][1], [waiting[0][0].offset])
     overflow.make_final()
     assert overflow.refiling is None
+    assert [source.level for source, _ in overflow.done_ranges()] == [2], "the low watermark is not committed yet"
+    one.commit_checkpoint()
+    assert list(overflow.done_ranges()) == []
+
+
+def test_the_journal_is_needed_while_a_record_of_another_client_below_the_cut_is_no_dead_letter_yet() -> None:
+    """It holds the low watermark, so a recovery finds what was filed again, and must know that it is done."""
+    one = owner()
+    until_refiling(one)
+    overflow, refiling = one.state.overflow, one.state.overflow.refiling
+    assert refiling is not None
+    stranger = refiling.runs[0][0]
+    one.state.note_journal_end(refiling.pointer + 5)
+    assert overflow.meet(2, stranger)
+    read_what_is_filed_again(one)
+    while waiting := one.state.placing.take_again(1, one.now_ms, 1 << 40):
+        overflow.mark(waiting[0][1], [waiting[0][0].offset])
+    overflow.make_final()
+    one.commit_checkpoint()
+    assert overflow.refiling is None
+    assert overflow.pointer == refiling.pointer
+    assert [source.level for source, _ in overflow.done_ranges()] == [2]
+    overflow.sum_up(refiling.pointer + 9)
+    assert overflow.pointer == refiling.pointer
+    overflow.mark(Source(2, STRANGE), [stranger])
+    overflow.make_final()
+    one.commit_checkpoint()
     assert list(overflow.done_ranges()) == []
 
 

@@ -134,6 +134,8 @@ class OverflowWheel:
         self._recovering: ClosedRange | None = None
         self.refiling: Refiling | None = None
         """What is filed again now; one log at a time."""
+        self._refiled: list[Refiling] = []
+        """What was filed again, while the committed low watermark is below the cut: a recovery meets it there."""
         self.upkeep = USUAL
         self._last_source = INTAKE
         """The last answer of `source_of`: most records have the bucket of the one before."""
@@ -426,8 +428,9 @@ class OverflowWheel:
             return
         most = min(span // 2, MOST_REFILED)
         cut = log.cut(low + most, (one.low for one in self._closed[level] if not one.is_retired))
-        runs = log.below(cut)
-        if runs and (cut - low) * 2 >= most:
+        if (cut - low) * 2 < most:
+            return
+        if runs := log.below(cut):
             found = {source: done for source, done in self._found_done.items() if source.level == level}
             open_ms = self.levels.closed_ms[level - 1]
             self.refiling = Refiling(level, open_ms, runs, cut, self._journal_end, found)
@@ -453,6 +456,7 @@ class OverflowWheel:
         if refiling is None or not refiling.is_done:
             return
         self.refiling = None
+        self._refiled.append(refiling)
         log, level = self._logs[refiling.level], refiling.level
         log.refiled(refiling.cut, refiling.moved)
         for source in [one for one in self._found_done if one.level == level]:
@@ -558,20 +562,22 @@ class OverflowWheel:
             return 0
         pointers = [one.pointer for one in self._ranges()]
         pointers += [log.strangers.pointer for log in self._logs.values() if not log.strangers.is_empty]
-        if self.refiling is not None:
-            pointers.append(self.refiling.pointer)
+        pointers += [one.pointer for one in self._refilings()]
         return min([*pointers, self._found_from] if self._found_done else pointers, default=self._journal_end)
 
     def note_journal_end(self, end: int) -> None:
         """Note an end of the journal that was requested earlier, for the pointers of buckets that are closed later."""
         self._journal_end = max(self._journal_end, end)
 
+    def _refilings(self) -> list[Refiling]:
+        return self._refiled if self.refiling is None else [*self._refiled, self.refiling]
+
     def done_ranges(self) -> Iterator[tuple[Source, Iterable[Range]]]:
         """Yield the offsets that are done, for each bucket of which a recovery reads the journal."""
         for source, done in self._found_done.items():
             yield source, done.ranges()
-        if self.refiling is not None:
-            yield from self.refiling.done_ranges()
+        for one in self._refilings():
+            yield from one.done_ranges()
         for log in self._logs.values():
             if ranges := log.strangers.done_ranges():
                 yield Source(log.level, STRANGE), ranges
@@ -583,8 +589,8 @@ class OverflowWheel:
         self._found_from = max(self._found_from, journal_end)
         for one in self._ranges():
             one.pointer = max(one.pointer, journal_end)
-        if self.refiling is not None:
-            self.refiling.pointer = max(self.refiling.pointer, journal_end)
+        for again in self._refilings():
+            again.pointer = max(again.pointer, journal_end)
         for log in self._logs.values():
             log.strangers.pointer = max(log.strangers.pointer, journal_end)
 
@@ -608,6 +614,7 @@ class OverflowWheel:
         for log, low in zip(self._logs.values(), lows, strict=True):
             log.note(low)
             self._consider_refiling(log, low)
+        self._refiled = [one for one in self._refiled if one.cut > self._logs[one.level].committed_low]
 
     @property
     def is_low_uncommitted(self) -> bool:
