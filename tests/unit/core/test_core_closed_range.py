@@ -1,5 +1,6 @@
 """What is read, unread and done of a range of due times that is closed."""
 
+from tarry.core.progress.done_set import DoneSet
 from tarry.core.progress.source import Source
 from tarry.core.wheel.closed_range import ClosedRange, Span
 from tarry.core.wheel.passes import Passes
@@ -46,3 +47,18 @@ def test_it_is_not_done_while_a_pass_reads_it_although_all_of_it_is() -> None:
     assert not one.is_done
     one.reach_end()
     assert one.is_done
+
+
+def test_a_retired_range_tells_from_the_first_to_the_last_record_of_each_bucket_and_takes_in_the_next_one() -> None:
+    found = {Source(1, 4): DoneSet([(3, 5), (18, 20)]), Source(1, 5): DoneSet([(40, 42), (45, 47)])}
+    one = ClosedRange(Span(1, 4_000, 6_000), [(10, 20)], None, 9, found)
+    assert [one.read(Source(1, bucket), offset) for bucket, offset in ((4, 10), (5, 11), (6, 12))] == [True] * 3
+    one.reach_end()
+    one.retire()
+    told = {Source(1, 4): [(3, 20)], Source(1, 5): [(11, 47)], Source(1, 6): [(12, 13)]}
+    assert dict(one.done_ranges()) == told
+    following = ClosedRange(Span(1, 7_000, 8_000), [(60, 62)], 0, 5, {Source(1, 7): DoneSet([(60, 62)])})
+    following.retire()
+    one.absorb(following)
+    assert (one.span, one.pointer) == (Span(1, 4_000, 8_000), 5)
+    assert dict(one.done_ranges()) == {**told, Source(1, 7): [(60, 62)]}

@@ -244,6 +244,43 @@ def test_a_bucket_behind_one_that_is_not_done_is_remembered_until_that_is_done()
     assert (one.done_ms[0], one.low[0], list(one.done_ranges())) == (6_000, 6, [])
 
 
+@pytest.mark.parametrize("order", [(5, 6, 7, 8), (8, 7, 6, 5), (5, 7, 6, 8), (6, 8, 7, 5)])
+def test_neighbours_behind_one_that_is_not_done_are_remembered_as_one(order: tuple[int, ...]) -> None:
+    """A record that cannot become a dead letter may keep its bucket for weeks."""
+    one = wheel()
+    for number in range(4, 10):
+        file(one, FiledRun(Source(1, number), 10 * number, 10 * number + 2, 2))
+    one.note_journal_end(60)
+    for number in range(4, 10):
+        one.close(LOTS, 1_000 * number)
+        read(one, 1, {10 * of + at: 1_000 * of for of in range(4, 10) for at in (0, 1)})
+    for number in order:
+        one.mark(Source(1, number), [10 * number, 10 * number + 1])
+        one.make_final()
+    assert waiting(one) == {Source(1, 4): 2, Source(1, 5): 0, Source(1, 9): 2}
+    assert {source: list(ranges) for source, ranges in one.done_ranges()} == {
+        Source(1, number): [(10 * number, 10 * number + 2)] for number in order
+    }
+    assert (one.done_ms[0], one.low[0], one.pointer) == (4_000, 40, 60)
+    one.mark(Source(1, 4), [40, 41])
+    one.make_final()
+    assert (one.done_ms[0], one.low[0], list(one.done_ranges())) == (9_000, 90, [])
+
+
+def test_a_bucket_that_an_old_copy_calls_open_and_that_was_drained_is_remembered_while_one_before_it_is_not() -> None:
+    """The index leaves it out. A later take-over may meet its records once more."""
+    one = wheel({1: (0, 4)}, {Source(1, 5): DoneSet([(2, 4)])})
+    read(one, 1, {0: 4_000, 1: 4_000})
+    one.close(LOTS, 4_500)
+    read(one, 1, {0: 4_000, 1: 4_000})
+    assert one.levels.closed_ms[0] == 6_000
+    assert dict(one.done_ranges()) == {Source(1, 5): [(2, 4)]}
+    assert one.pointer == 3
+    one.mark(Source(1, 4), [0, 1])
+    one.make_final()
+    assert (one.done_ms[0], list(one.done_ranges()), one.pointer) == (6_000, [], 50)
+
+
 def test_an_aborted_transaction_leaves_what_it_completed() -> None:
     one = closed_and_read()
     one.mark(Source(1, 4), [0, 2])

@@ -226,10 +226,23 @@ class ClosedRange:
         self.ledger = Ledger(self.end)
         self.staying.clear()
         self._dropped.clear()
+        # Also what the journal said of records that are in no run: a survey meets them again if the index is lost.
+        for source, done in self.found_done.items():
+            ranges = [*done.ranges(), tuple(self._met.get(source, done.ranges()[0]))]
+            self._met[source] = [min(first for first, _ in ranges), max(end for _, end in ranges)]
         self.found_done = {}
+
+    def absorb(self, following: "ClosedRange") -> None:
+        """Make one range of this one and a later one. Both are retired."""
+        self.span = self.span._replace(end_ms=following.span.end_ms)
+        self.pointer = min(self.pointer, following.pointer)
+        self._met |= following._met
 
     def done_ranges(self) -> Iterator[tuple[Source, Iterable[Range]]]:
         """Yield for each bucket the offsets that are done: ascending ranges, with foreign offsets between."""
+        if self.is_retired:
+            yield from ((source, [(first, end)]) for source, (first, end) in self._met.items())
+            return
         begin = self.runs[0][0]
         read = [(begin, self.ledger.low), *self.ledger.ranges()]
         for source in dict.fromkeys([*self._met, *self.found_done]):

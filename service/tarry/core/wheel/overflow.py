@@ -126,7 +126,10 @@ class OverflowWheel:
             strangers = Strangers(self._found_done.pop(Source(level, STRANGE), DoneSet()), self._found_from)
             self._logs[level] = LevelLog(level, start, begin, end, strangers, index)
         self._closed: dict[int, list[ClosedRange]] = {level: [] for level in self._logs}
-        """For each level the closed ranges, by due time, from the first one on that is not done."""
+        """For each level the closed ranges, by due time, from the first one on that is not done.
+
+        Neighbours that are done are one range.
+        """
         self._reading: list[ClosedRange] = []
         """Those that are not read, in the order of their closing."""
         self._marked: list[ClosedRange] = []
@@ -293,8 +296,8 @@ class OverflowWheel:
                 if level == 1 and (self._is_behind_passes or (room < 0 and self.levels.is_draining(1))):
                     break
                 self._close(log, number, Span(level, start_ms, self.levels.end_ms(bucket)))
-            else:
-                self._found_done.pop(Source(level, number), None)
+            elif (found := self._found_done.pop(Source(level, number), None)) is not None:
+                self._remember(Span(level, start_ms, self.levels.end_ms(bucket)), found)
             self.levels.close(bucket)
             some = True
         return some
@@ -309,6 +312,14 @@ class OverflowWheel:
         runs = log.close(number)
         done = {} if found is None else {source: found}
         self._add(ClosedRange(span, list(runs), runs.count, pointer, done))
+
+    def _remember(self, span: Span, done: DoneSet) -> None:
+        """Remember a bucket that was drained before a recovery, as long as one before it is not done."""
+        if self._closed[span.level]:
+            source = Source(span.level, self._last_bucket(span))
+            one = ClosedRange(span, done.ranges(), 0, self._found_from, {source: done})
+            self._closed[span.level].append(one)
+            self._retire(one)
 
     # -- draining ---------------------------------------------------------------------------------------------------
 
@@ -512,9 +523,17 @@ class OverflowWheel:
             one.is_drained = True
             self.levels.drained(*one.span)
         if one.is_done and not one.is_retired:
-            one.retire()
+            self._retire(one)
+
+    def _retire(self, one: ClosedRange) -> None:
+        """Forget a range that is done, or remember it while one before it is not done."""
+        one.retire()
         ranges = self._closed[one.span.level]
-        while ranges and ranges[0].is_retired:
+        at = ranges.index(one)
+        for last in (at + 1, at):
+            if 0 < last < len(ranges) and ranges[last].is_retired and ranges[last - 1].is_retired:
+                ranges[last - 1].absorb(ranges.pop(last))
+        if ranges[0].is_retired:
             del ranges[0]
 
     # -- the index in the journal -----------------------------------------------------------------------------------
@@ -581,8 +600,8 @@ class OverflowWheel:
         for log in self._logs.values():
             if ranges := log.strangers.done_ranges():
                 yield Source(log.level, STRANGE), ranges
-        for one in self._ranges():
-            yield from one.done_ranges()
+        for closed in self._ranges():
+            yield from closed.done_ranges()
 
     def sum_up(self, journal_end: int) -> None:
         """Advance the pointers: `done_ranges` was written again, at or after this end of the journal."""
