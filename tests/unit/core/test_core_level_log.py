@@ -1,5 +1,7 @@
 """What is known of the log of a level: runs of buckets, strangers, gaps, and what is told to the journal."""
 
+import pytest
+
 from tarry.core.progress.done_set import DoneSet
 from tarry.core.progress.index import FoundIndex, IndexPart, IndexRun
 from tarry.core.progress.source import Source
@@ -244,3 +246,26 @@ def test_only_open_buckets_are_filed_again_and_none_when_it_is_over() -> None:
     assert [one.covers(due_ms) for due_ms in (3_999, 4_000)] == [False, True]
     one.is_given_up = True
     assert not one.covers(4_000)
+
+
+def test_runs_that_cannot_be_told_yet_are_joined(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A record of another client may never become a dead letter, if it is larger than that topic takes."""
+    monkeypatch.setattr("tarry.core.wheel.level_log.MOST_UNTOLD", 10)
+    one = LevelLog(1, 0, 0, 0, Strangers(DoneSet(), 0))
+    assert one.strangers.meet(0, 0)
+    buckets, filings = 4, 100
+    for filing in range(filings):
+        for bucket in range(buckets):
+            first = 1 + 5 * filing + bucket
+            one.filed(bucket, first, first + 1, 1)
+        one.end_transaction()
+    assert one.news(1) is None
+    assert len(one._untold) <= 10
+    one.read_unknown(1)
+    assert one.news(1) is None
+    one.strangers.mark([0])
+    news = one.news(1)
+    assert news is not None
+    assert sorted(news.runs) == [
+        IndexRun(bucket, 1 + bucket, 5 * filings - 3 + bucket, filings) for bucket in range(buckets)
+    ]

@@ -101,8 +101,7 @@ def _pieces(part: IndexPart, most: int) -> Iterator[IndexPart]:
 
 def within(runs: Iterable[IndexRun], begin: int, end: int) -> list[IndexRun]:
     """Return what of these runs is between two offsets."""
-    parts = [run.within(begin, end) for run in runs]
-    return [part for part in parts if part is not None]
+    return [part for run in runs if (part := run.within(begin, end)) is not None]
 
 
 def encode_parts(parts: Iterable[IndexPart]) -> bytes:

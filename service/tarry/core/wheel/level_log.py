@@ -29,6 +29,11 @@ if TYPE_CHECKING:
     from tarry.core.progress.journal import Range
 
 
+MOST_UNTOLD = 10_000
+"""The most runs of filings that are kept apart until the journal tells of them. Nothing can be told while a stranger is no
+dead letter yet."""
+
+
 class Strangers:
     """The records of a level's log that the service has not filed.
 
@@ -92,6 +97,14 @@ def _index_runs(of: Mapping[int, Runs]) -> Iterator[IndexRun]:
     return (IndexRun(bucket, *row) for bucket, runs in of.items() for row in runs.rows())
 
 
+def _joined(some: Iterable[IndexRun]) -> list[IndexRun]:
+    """Return runs, with those of a bucket joined that are close to each other."""
+    found: dict[int, Runs] = {}
+    for bucket, *run in sorted(some, key=attrgetter("first")):
+        found.setdefault(bucket, Runs()).add(*run)
+    return list(_index_runs(found))
+
+
 class LevelLog:
     """What is known of one level's log.
 
@@ -108,6 +121,7 @@ class LevelLog:
         "_committed_low",
         "_gaps",
         "_marker",
+        "_most_untold",
         "_runs",
         "_surveyed",
         "_told_to",
@@ -138,6 +152,8 @@ class LevelLog:
             self._add(run)
         self._untold: list[IndexRun] = []
         """The runs that the journal does not tell of yet."""
+        self._most_untold = MOST_UNTOLD
+        """How many of them are kept before those close to each other are joined."""
         self._told_to = self.surveyed_to
         """The journal tells of what is below this offset."""
         self._surveyed: dict[int, Runs] = {}
@@ -185,6 +201,9 @@ class LevelLog:
         run = IndexRun(bucket, first, end, count)
         self._add(run)
         self._untold.append(run)
+        if len(self._untold) > self._most_untold:
+            self._untold = _joined(self._untold)
+            self._most_untold = max(MOST_UNTOLD, 2 * len(self._untold))
         if first > self.end + self._marker:
             self._gaps.append((self.end, first))
         self.end, self._marker = end, 0
@@ -272,10 +291,7 @@ class LevelLog:
         news = within(self._untold, begin, end)
         if not news or end - begin < least:
             return None
-        found: dict[int, Runs] = {}
-        for bucket, *run in sorted(news, key=attrgetter("first")):
-            found.setdefault(bucket, Runs()).add(*run)
-        return IndexPart(self.level, begin, end, list(_index_runs(found)))
+        return IndexPart(self.level, begin, end, _joined(news))
 
     def whole(self, closed: "Iterable[tuple[int, Iterable[Range]]]") -> IndexPart:
         """Return all that is known.
