@@ -24,7 +24,7 @@ START_MS = 1_700_000_000_000
 TARGET = "orders"
 MOST_OUTAGES = 4
 """More outages would need thousands of turns to catch up."""
-STEPS = ("read", "close", "read_levels", "fire", "file", "trim", "tidy")
+STEPS = ("read", "close", "read_levels", "fire", "file", "file_moving", "trim", "tidy")
 
 
 class OverflowWheel(RuleBasedStateMachine):

@@ -3,6 +3,7 @@
 import pytest
 
 from tarry.core.progress.checkpoint import Geometry
+from tarry.service.worker.reading import MOST_READS
 from tarry.testing.simulation import Shape, World
 from tarry.testing.simulation.sent import Sent
 from tarry.testing.simulation.world import SMALL_LEVELS
@@ -48,6 +49,27 @@ def test_a_message_that_is_due_soon_does_not_wait_for_a_burst_before_it(seed: in
     assert most_passed > BURST / 2, "the burst was filed first"
     assert world.run_until(lambda: not only(world).passed_over.span, 6_000), "what was passed over is not read again"
     verify_kept(world, "a burst", least_judged=LEAST_JUDGED)
+
+
+def test_a_message_comes_down_its_levels_while_a_long_burst_is_read(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tarry.service.worker.reading.READ_MOST", 1)
+    world = serve(seed, SHAPE)
+    world.send_due(world.clock.now_ms() + 3_500)
+    near = world.sent[-1]
+    send_far(world, BURST)
+    assert world.run_until(lambda: bool(only(world).passed_over.span), 2_000)
+    assert only(world).overflow.in_buckets[3] > 0
+    worker = world.processes[0].worker
+    assert worker is not None
+    hurried = []
+
+    def has_arrived() -> bool:
+        send_far(world, MOST_READS + 1)
+        hurried.append(worker._parts.reading.is_hurried)
+        return is_delivered(world, near)
+
+    assert world.run_until(has_arrived, 4_000)
+    assert sum(hurried) > 0.9 * len(hurried), "all of the burst was read"
 
 
 def test_bursts_crashes_and_naps_break_no_order_and_lose_nothing(seed: int) -> None:

@@ -13,7 +13,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from tarry.core.batch import Batch, FiledRun, Settlement
-from tarry.core.partition import PartitionState
+from tarry.core.partition import Only, PartitionState
 from tarry.core.progress.checkpoint import Checkpoint, Geometry
 from tarry.core.progress.journal import encode_copy, encode_done
 from tarry.core.progress.recovered import Recovered
@@ -336,8 +336,13 @@ class Owner:
                 state.parked.park_again(topic, batch)
         return bool(back)
 
-    def file(self) -> bool:
-        filing = self.state.take_to_file(self.choose.choice((5, 40)), self.now_ms, only_parked=self.is_uncommitted)
+    def file_moving(self) -> bool:
+        """File only what comes from buckets, as long as reading is more urgent."""
+        return self.file("moving")
+
+    def file(self, only: Only | None = None) -> bool:
+        only = "parked" if self.is_uncommitted else only
+        filing = self.state.take_to_file(self.choose.choice((5, 40)), self.now_ms, only=only)
         if not filing:
             return False
         refused = {message.sequence: ("too-large", "") for message, _ in filing.records if is_refused(message.sequence)}

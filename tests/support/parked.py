@@ -8,7 +8,7 @@ from tests.support.durable import Filed, LevelLog
 
 def file_parked(state: PartitionState, log: LevelLog, now_ms: int, limit: int = 1_000) -> list[bytes]:
     """File what is to be filed to the parked log now; return the records of the journal, none if nothing was."""
-    filing = state.take_to_file(limit, now_ms, only_parked=True)
+    filing = state.take_to_file(limit, now_ms, only="parked")
     if not filing:
         return []
     journal = state.journal_of(filing)

@@ -29,7 +29,7 @@ and `progress` tracks how far the intake, the overflow wheel and the parked log 
 from collections import Counter
 from collections.abc import Callable, Container, Mapping
 from operator import attrgetter
-from typing import cast
+from typing import Literal, cast
 
 from tarry.core.batch import UNBOUNDED, Batch, Filing, Settlement
 from tarry.core.message import NEVER_MS, DeadMessage, FiledMessage, HeldCancel, HeldMessage
@@ -65,6 +65,9 @@ SHARE_AGAIN = 4
 """One part in `SHARE_AGAIN` of the messages of a filing transaction may be such that are filed again."""
 
 _size_bytes = attrgetter("size_bytes")
+
+Only = Literal["moving", "parked"]
+"""What is filed if not all may be: what is on its way down from buckets, and what is parked; or the latter alone."""
 
 _ToFile = list[tuple[HeldMessage, Source]]
 _Take = Callable[[int, int, int], _ToFile]
@@ -477,28 +480,27 @@ class PartitionState:
 
     # -- filing -----------------------------------------------------------------------------------------------------
 
-    def has_to_file(self, now_ms: int, *, only_parked: bool = False) -> bool:
+    def has_to_file(self, now_ms: int, only: Only | None = None) -> bool:
         """Whether messages wait to be filed now: to a bucket, or to the parked log."""
-        to_buckets = self.placing.to_file + self.placing.again
-        return (to_buckets > 0 and not only_parked) or self.parked.has_to_file(now_ms)
+        to_buckets = self.placing.moving if only == "moving" else self.placing.to_file + self.placing.again
+        return (to_buckets > 0 and only != "parked") or self.parked.has_to_file(now_ms)
 
-    def take_to_file(
-        self, limit: int, now_ms: int, limit_bytes: int = UNBOUNDED, *, only_parked: bool = False
-    ) -> Filing:
+    def take_to_file(self, limit: int, now_ms: int, limit_bytes: int = UNBOUNDED, only: Only | None = None) -> Filing:
         """Take messages to file, with the bucket of each, or its target in the parked log.
 
         Args:
             limit: the most messages to take.
             now_ms: wall time.
             limit_bytes: the most bytes to take; the first message is taken even if it is larger.
-            only_parked: whether to file nothing to buckets.
+            only: what to take; None: all.
         """
-        if only_parked:
+        if only == "parked":
             return Filing(self.parked.take_to_file(limit, now_ms, limit_bytes))
+        again = self.placing.again if only is None else 0
         # What is filed again has a share of each transaction, so that it goes on under any load.
-        share = limit // SHARE_AGAIN if self.placing.again else 0
-        records = self.placing.take_to_file(limit - share, now_ms, limit_bytes)
-        if self.placing.again:
+        share = limit // SHARE_AGAIN if again else 0
+        records = self.placing.take_to_file(limit - share, now_ms, limit_bytes, only_moving=only == "moving")
+        if again:
             most = share if records else limit
             self._take_more(records, self.placing.take_again, min(most, limit - len(records)), now_ms, limit_bytes)
         if self.parked.has_to_file(now_ms):

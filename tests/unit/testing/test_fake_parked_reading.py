@@ -81,7 +81,7 @@ class Outage:
         batch = state.take(100, self.now_ms, {"out", "other"})
         state.settle(batch)
         state.confirm(batch)
-        filing = state.take_to_file(100, self.now_ms + PARK_AFTER_MS, only_parked=True)
+        filing = state.take_to_file(100, self.now_ms + PARK_AFTER_MS, only="parked")
         assert len(filing) == len(targets)
         state.journal_of(filing)
         for message, source in filing.records:

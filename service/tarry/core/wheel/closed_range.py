@@ -236,7 +236,7 @@ class ClosedRange:
         """Make one range of this one and a later one. Both are retired."""
         self.span = self.span._replace(end_ms=following.span.end_ms)
         self.pointer = min(self.pointer, following.pointer)
-        self._met |= following._met
+        self._met.update(following._met)  # noqa: SLF001 (one of its own kind)
 
     def done_ranges(self) -> Iterator[tuple[Source, Iterable[Range]]]:
         """Yield for each bucket the offsets that are done: ascending ranges, with foreign offsets between."""

@@ -30,8 +30,10 @@ if TYPE_CHECKING:
 
 
 MOST_UNTOLD = 10_000
-"""The most runs of filings that are kept apart until the journal tells of them. Nothing can be told while a stranger is no
-dead letter yet."""
+"""The most runs of filings that are kept apart until the journal tells of them.
+
+Nothing can be told of what is behind a stranger that is no dead letter yet.
+"""
 
 
 class Strangers:

@@ -95,16 +95,20 @@ class Placing:
         else:
             self._moving.append(message)
 
-    def take_to_file(self, limit: int, now_ms: int, limit_bytes: int = UNBOUNDED) -> list[tuple[HeldMessage, Source]]:
+    def take_to_file(
+        self, limit: int, now_ms: int, limit_bytes: int = UNBOUNDED, *, only_moving: bool = False
+    ) -> list[tuple[HeldMessage, Source]]:
         """Take messages to file, with the bucket of each, sorted by it. Messages that are hot now are held instead.
 
         Args:
             limit: the most messages to take.
             now_ms: wall time.
             limit_bytes: the most bytes to take; the first message is taken even if it is larger.
+            only_moving: whether to take only messages of buckets.
         """
         self._hold_up()
-        first = [*self._moving[:limit], *self._waiting[: max(0, limit - len(self._moving))]]
+        of_intake = 0 if only_moving else max(0, limit - len(self._moving))
+        first = [*self._moving[:limit], *self._waiting[:of_intake]]
         taken = first[: fitting([message.size_bytes for message in first], limit_bytes)]
         moved = min(len(taken), len(self._moving))
         self._moving, self._waiting = self._moving[moved:], self._waiting[len(taken) - moved :]

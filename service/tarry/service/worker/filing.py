@@ -11,7 +11,7 @@ A bucket is closed only between two filings of its partition. So its end is cert
 bucket.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import groupby
@@ -23,7 +23,7 @@ from confluent_kafka import KafkaError, KafkaException
 from tarry.core.batch import FiledRun, Filing
 from tarry.core.delivery import filed_cancel_result, source_prefix
 from tarry.core.message import HeldCancel, HeldMessage
-from tarry.core.partition import PartitionState
+from tarry.core.partition import Only, PartitionState
 from tarry.core.progress.source import INTAKE, Source
 from tarry.core.wheel.filed import filed_headers
 from tarry.errors import LogError
@@ -121,12 +121,16 @@ class Filer(SideTransactions[_Attempt]):
         self._next_ms = 0
         self._turns = 0
 
-    def turn(self, states: Sequence[PartitionState], held_up: Sequence[PartitionState]) -> None:
+    def turn(
+        self, states: Sequence[PartitionState], held_up: Sequence[PartitionState], *, is_hurried: bool = False
+    ) -> None:
         """Look after the open transaction, or begin one, without waiting.
 
         Args:
             states: all partitions.
             held_up: the partitions of which nothing must be filed to buckets now.
+            is_hurried: whether to read the intakes is more urgent than to file what was read. What is on its way down
+                from a bucket is filed nevertheless: what is due soon waits for it.
 
         Raises:
             RetriableError: no producer can be built for now.
@@ -139,11 +143,12 @@ class Filer(SideTransactions[_Attempt]):
         if now_ms < self._next_ms or not self._producer.is_ready():
             return
         wall_ms = self._clock.now_ms()
-        waiting = [state for state in states if state.has_to_file(wall_ms, only_parked=state in held_up)]
+        only = partial(_only, held_up, is_hurried)
+        waiting = [state for state in states if state.has_to_file(wall_ms, only(state))]
         if waiting:
             self._next_ms = now_ms + FILE_EVERY_MS
             if self._producer.fits():
-                self._take(waiting, held_up)
+                self._take(waiting, only)
             else:
                 self._producer.renew()
 
@@ -157,7 +162,7 @@ class Filer(SideTransactions[_Attempt]):
     def _fitting_bytes(self) -> int:
         return ALONE_BYTES if self._suspects > 0 else BATCH_BYTES
 
-    def _take(self, states: Sequence[PartitionState], held_up: Sequence[PartitionState]) -> None:
+    def _take(self, states: Sequence[PartitionState], only: Callable[[PartitionState], Only | None]) -> None:
         self._turns += 1
         now_ms = self._clock.now_ms()
         alone = self._suspects > 0
@@ -166,7 +171,7 @@ class Filer(SideTransactions[_Attempt]):
             rotated(states, self._turns),
             most,
             self._bound.bytes,
-            lambda state, room, size: state.take_to_file(room, now_ms, size, only_parked=state in held_up),
+            lambda state, room, size: state.take_to_file(room, now_ms, size, only(state)),
         )
         if filings:
             self._begin(_Attempt(batches=filings, alone=alone))
@@ -288,3 +293,10 @@ class Filer(SideTransactions[_Attempt]):
 
     def _put_back_batch(self, attempt: _Attempt, state: PartitionState, batch: Filing) -> None:
         state.put_back_filed(batch, attempt.verdicts.get(state, {}))
+
+
+def _only(held_up: Sequence[PartitionState], is_hurried: bool, state: PartitionState) -> Only | None:
+    """Return what of a partition may be filed now; None for all."""
+    if state in held_up:
+        return "parked"
+    return "moving" if is_hurried else None

@@ -98,7 +98,7 @@ class Worker:
             states = list(owned.states.values())
             parts.firing.turn(states)
             if states:
-                parts.filer.turn(states, states if parts.reading.is_hurried else parts.draining.held_up)
+                parts.filer.turn(states, parts.draining.held_up, is_hurried=parts.reading.is_hurried)
                 parts.parking.turn(states)
                 parts.letters.turn(states)
                 parts.pausing.confirm(states, parts.parking.is_trying)
