@@ -59,7 +59,7 @@ class LevelBench:
         news = self.wheel.news(self.wheel.upkeep.tell_from)
         dues = tuple(sorted(dues))
         first = self.levels[level].write([Filed(None, b"", []) for _ in dues], commit=True)
-        parts = [*news, *self.wheel.reach({level: len(dues)})]
+        parts = [*news, *self.wheel.parts_with({level: len(dues)})]
         self.store.commit_without_offset(encode_done({}), encode_index(parts))
         runs: list[FiledRun] = []
         for offset, due_ms in enumerate(dues, first):

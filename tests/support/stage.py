@@ -296,7 +296,7 @@ class Process:
         ask = partial(TopicAdmin(self.stage.admin).targets, timeout_s=5)
         targets = Targets(ask, ask)
         reading = ParkedReading(
-            lambda: Reader(cluster, lambda text: self.events("warning", text=text)), 1 << 30, 30_000, self.events
+            lambda: Reader(cluster, lambda text: self.events("warning", text=text)), 1 << 30, self.events
         )
         clients, apart = cluster.clients, Transactor(cluster, f"{self.transactor.transactional_id}-dead")
         context = Context(clock, self.events)

@@ -70,7 +70,6 @@ Only = Literal["moving", "parked"]
 """What is filed if not all may be: what is on its way down from buckets, and what is parked; or the latter alone."""
 
 _ToFile = list[tuple[HeldMessage, Source]]
-_Take = Callable[[int, int, int], _ToFile]
 
 
 class PartitionState:
@@ -502,15 +501,18 @@ class PartitionState:
         records = self.placing.take_to_file(limit - share, now_ms, limit_bytes, only_moving=only == "moving")
         if again:
             most = share if records else limit
-            self._take_more(records, self.placing.take_again, min(most, limit - len(records)), now_ms, limit_bytes)
+            self._take_more(records, self.placing.take_again, min(most, limit - len(records)), limit_bytes)
         if self.parked.has_to_file(now_ms):
-            self._take_more(records, self.parked.take_to_file, limit - len(records), now_ms, limit_bytes)
+            parked = self.parked
+            self._take_more(
+                records, lambda room, size: parked.take_to_file(room, now_ms, size), limit - len(records), limit_bytes
+            )
         return Filing(records)
 
-    def _take_more(self, records: _ToFile, take: _Take, room: int, now_ms: int, limit_bytes: int) -> None:
+    def _take_more(self, records: _ToFile, take: Callable[[int, int], _ToFile], room: int, limit_bytes: int) -> None:
         left_bytes = limit_bytes - sum(message.size_bytes for message, _ in records)
         if room > 0 and (not records or left_bytes > 0):
-            records += take(room, now_ms, left_bytes)
+            records += take(room, left_bytes)
 
     def journal_of(self, filing: Filing) -> list[bytes]:
         """Return the journal's records of a transaction that files messages."""
@@ -520,7 +522,7 @@ class PartitionState:
         # Where the records of this transaction are is known only when they are delivered, so a later one tells that.
         filing.telling = self.overflow.news(self.overflow.upkeep.tell_from)
         counts = Counter(source.level for _, source in filing.records if source.level != PARKED)
-        parts = [*filing.telling, *self.overflow.reach(counts)]
+        parts = [*filing.telling, *self.overflow.parts_with(counts)]
         return records + [encode_index(parts) for parts in index_records(parts)]
 
     def end_of(self, source: Source) -> int:

@@ -24,11 +24,11 @@ def small() -> Levels:
 def close(levels: Levels, bucket: Bucket) -> None:
     """Close a bucket that holds messages."""
     levels.close(bucket)
-    levels.drain(*bucket, levels.end_ms(bucket))
+    levels.drain(*bucket)
 
 
 def drained(levels: Levels, bucket: Bucket) -> None:
-    levels.drained(*bucket, levels.end_ms(bucket))
+    levels.drained(*bucket)
 
 
 def test_the_worked_example() -> None:
@@ -97,13 +97,13 @@ def test_of_level_1_several_are_drained_at_a_time_and_of_each_other_level_one() 
 
 def test_what_a_take_over_found_closed_is_drained_as_one_range() -> None:
     levels = Levels(SMALL, (80, 80, 80))
-    levels.drain(1, 20, 80)
-    levels.drain(2, 40, 80)
+    levels.drain(1, 20)
+    levels.drain(2, 40)
     assert levels.is_draining(1)
     assert levels.next_to_close(80) == Bucket(3, 80)
     levels.close(Bucket(3, 80))
     assert levels.next_to_close(80) is None, "of level 2 one range is drained"
-    levels.drained(2, 40, 80)
+    levels.drained(2, 40)
     assert levels.next_to_close(80) == Bucket(2, 80)
 
 

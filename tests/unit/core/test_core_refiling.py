@@ -113,7 +113,7 @@ def test_the_journal_is_needed_from_before_it_until_it_is_done() -> None:
     assert [source.level for source, _ in overflow.done_ranges()] == [2]
     overflow.sum_up(one.store.journal_end)
     assert overflow.pointer == one.store.journal_end
-    while waiting := one.state.placing.take_again(1, one.now_ms, 1 << 40):
+    while waiting := one.state.placing.take_again(1, 1 << 40):
         overflow.mark(waiting[0][1], [waiting[0][0].offset])
     overflow.make_final()
     assert overflow.refiling is None
@@ -132,7 +132,7 @@ def test_the_journal_is_needed_while_a_record_of_another_client_below_the_cut_is
     one.state.note_journal_end(refiling.pointer + 5)
     assert overflow.meet(2, stranger)
     read_what_is_filed_again(one)
-    while waiting := one.state.placing.take_again(1, one.now_ms, 1 << 40):
+    while waiting := one.state.placing.take_again(1, 1 << 40):
         overflow.mark(waiting[0][1], [waiting[0][0].offset])
     overflow.make_final()
     one.commit_checkpoint()
@@ -148,7 +148,7 @@ def test_the_journal_is_needed_while_a_record_of_another_client_below_the_cut_is
 
 
 def first_waiting(one: Owner) -> tuple[Source, list[int]]:
-    [(message, source)] = one.state.placing.take_again(1, one.now_ms, 1 << 40)
+    [(message, source)] = one.state.placing.take_again(1, 1 << 40)
     return source, [message.offset]
 
 

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from tarry.core.partition import PartitionState
-from tarry.core.wheel.overflow import Upkeep
 from tarry.errors import AbortableError
 from tarry.kafka.offsets import Offsets
 from tarry.service.worker.context import Context
@@ -49,7 +48,6 @@ class Drained:
             level.new_reader,
             never_filing,  # type: ignore[arg-type]
             MOST_TO_FILE,
-            Upkeep(),
             self._commit,
             budget_bytes,
             Context(self.clock, lambda event, **_fields: self.events.append(event)),

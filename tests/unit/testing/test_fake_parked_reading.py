@@ -42,7 +42,7 @@ class Outage:
         stage.broker.make_topic(LOG, PARTITIONS)
         self.states = [self._state(number) for number in range(PARTITIONS)]
         self.reading = ParkedReading(
-            self._new_reader, budget_bytes, 7, lambda event, **fields: self.events.append((event, fields))
+            self._new_reader, budget_bytes, lambda event, **fields: self.events.append((event, fields))
         )
         self.reading.share(self.states)
 
@@ -155,7 +155,6 @@ def test_only_some_partitions_are_read_at_a_time(outage: Outage) -> None:
 def test_the_share_of_memory_is_divided_among_the_partitions(outage: Outage) -> None:
     for state in outage.states:
         assert state.parked.limit_bytes == int((1 << 30) * PARKED_SHARE) // PARTITIONS
-        assert state.parked.park_after_ms == 7
 
 
 def test_as_much_is_read_as_the_partition_has_room_for(stage: TopicStage) -> None:

@@ -214,7 +214,7 @@ class LevelLog:
         """Note that the transaction of the last runs is committed: a marker comes after its records."""
         self._marker = 1
 
-    def reach(self, count: int) -> IndexPart:
+    def part_with(self, count: int) -> IndexPart:
         """Return a part of the index that says only how far the log reaches, once so many more records are in it."""
         end = self.end + self._marker + count
         return IndexPart(self.level, end, end, [])
@@ -264,7 +264,7 @@ class LevelLog:
         return joined(chain.from_iterable(runs for bucket, runs in closed.items() if bucket >= done_below))
 
     def survey_closed(self, bucket: int) -> "Range":
-        """Return the offsets that are not surveyed, in which a range that is closed may have records.
+        """Return the offsets that are not surveyed, as a run of a closed range; the journal will be told so.
 
         Args:
             bucket: the last bucket of the range.

@@ -63,8 +63,8 @@ class Levels:
     def __init__(self, geometry: Geometry, closed_ms: Sequence[int]) -> None:
         self._widths = [geometry.width_of(level) for level in range(1, geometry.levels + 1)]
         self._closed = list(closed_ms)
-        self._draining: dict[int, list[tuple[int, int]]] = {level: [] for level in range(1, geometry.levels + 1)}
-        """For each level the time ranges that are being drained: the start of each, and its end."""
+        self._draining: dict[int, list[int]] = {level: [] for level in range(1, geometry.levels + 1)}
+        """For each level the starts of the time ranges that are being drained."""
         if len(self._closed) != len(self._widths):
             raise ValueError(f"{len(self._widths)} levels need as many values of closed_ms, not {len(self._closed)}")
         for level, (closed, width) in enumerate(zip(self._closed, self._widths, strict=True), 1):
@@ -126,13 +126,13 @@ class Levels:
         """Close a bucket from `next_to_close`: no message is filed to it from now on."""
         self._closed[bucket.level - 1] = self.end_ms(bucket)
 
-    def drain(self, level: int, start_ms: int, end_ms: int) -> None:
+    def drain(self, level: int, start_ms: int) -> None:
         """Note that a closed range of a level is to be drained."""
-        self._draining[level].append((start_ms, end_ms))
+        self._draining[level].append(start_ms)
 
-    def drained(self, level: int, start_ms: int, end_ms: int) -> None:
+    def drained(self, level: int, start_ms: int) -> None:
         """Note that a range is drained: its messages are in memory, or committed one level lower."""
-        self._draining[level].remove((start_ms, end_ms))
+        self._draining[level].remove(start_ms)
 
     def lead_ms(self, level: int) -> int:
         """Return how long before its time a bucket of a level is closed."""
@@ -146,7 +146,7 @@ class Levels:
             return False
         end_ms = self.end_ms(bucket)
         above = range(level + 1, len(self._widths) + 1)
-        return not any(begin < end_ms for one in above for begin, _ in self._draining[one])
+        return not any(begin_ms < end_ms for one in above for begin_ms in self._draining[one])
 
 
 def first_closed_ms(geometry: Geometry, now_ms: int) -> tuple[int, ...]:

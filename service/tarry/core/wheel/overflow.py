@@ -171,7 +171,7 @@ class OverflowWheel:
     def _add(self, one: ClosedRange) -> None:
         self._closed[one.span.level].append(one)
         self._reading.append(one)
-        self.levels.drain(*one.span)
+        self.levels.drain(one.span.level, one.span.start_ms)
 
     def _is_within(self, source: Source, span: Span) -> bool:
         return source.level == span.level and span.start_ms <= self._start_ms(source) < span.end_ms
@@ -381,14 +381,19 @@ class OverflowWheel:
                 if one.passes.is_scanning:
                     yield ToRead(one.span.level, one, one.left_to_read())
             else:
-                room -= one.unread if one.is_begun and one.span.level == 1 else 0
-                # A recovery does not know how large messages are: what it found may exceed the memory.
-                if one.span.level == 1 and not one.is_begun and (one is self._recovering or one.unread > room):
-                    some = max(min(room, one.unread * SLACK), LEAST_OF_A_PASS)
-                    one.passes = Passes(one.span.start_ms, some * typical_bytes)
-                    room -= some
-                one.is_begun = True
+                if one.span.level == 1:
+                    room -= self._begin(one, room, typical_bytes)
                 yield ToRead(one.span.level, one, one.left_to_read())
+
+    def _begin(self, one: ClosedRange, room: int, typical_bytes: int) -> int:
+        """Begin to read a range of level 1, in passes if it may not fit; return how many messages it may bring now."""
+        # A recovery does not know how large messages are: what it found may exceed the memory.
+        if one.is_begun or (one is not self._recovering and one.unread <= room):
+            one.is_begun = True
+            return one.unread
+        some = max(min(room, one.unread * SLACK), LEAST_OF_A_PASS)
+        one.passes = Passes(one.span.start_ms, some * typical_bytes)
+        return some
 
     @property
     def is_refiling(self) -> bool:
@@ -521,7 +526,7 @@ class OverflowWheel:
             self._reading.remove(one)
         if not one.is_drained and (one.is_moved if one.span.level > 1 else one.is_read):
             one.is_drained = True
-            self.levels.drained(*one.span)
+            self.levels.drained(one.span.level, one.span.start_ms)
         if one.is_done and not one.is_retired:
             self._retire(one)
 
@@ -547,7 +552,7 @@ class OverflowWheel:
         """Return what the journal does not tell of yet, of logs of which that is at least so many offsets."""
         return [part for log in self._logs.values() if (part := log.news(least)) is not None]
 
-    def reach(self, counts: Mapping[int, int]) -> list[IndexPart]:
+    def parts_with(self, counts: Mapping[int, int]) -> list[IndexPart]:
         """Return what a transaction that files records tells of itself: how far the logs reach then, at least.
 
         A new owner may be told too low an end of a log, by a leader that has just been elected or has just been
@@ -556,7 +561,7 @@ class OverflowWheel:
         Args:
             counts: how many records it files, by level.
         """
-        return [self._logs[level].reach(count) for level, count in counts.items()]
+        return [self._logs[level].part_with(count) for level, count in counts.items()]
 
     def whole_index(self) -> list[IndexPart]:
         """Return all that is known of the logs."""

@@ -139,7 +139,7 @@ class Placing:
         """Let a message of an open bucket wait to be filed again."""
         self._again.append(message)
 
-    def take_again(self, limit: int, _now_ms: int, limit_bytes: int) -> list[tuple[HeldMessage, Source]]:
+    def take_again(self, limit: int, limit_bytes: int) -> list[tuple[HeldMessage, Source]]:
         """Take messages of open buckets to file again, sorted by bucket.
 
         Args:

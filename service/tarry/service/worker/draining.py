@@ -12,7 +12,6 @@ Nothing here waits, except the commit of a checkpoint.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from tarry.core.partition import PartitionState
-from tarry.core.wheel.overflow import Upkeep
 from tarry.core.wheel.refiling import Refiling
 from tarry.errors import AbortableError, LogError
 from tarry.kafka.membership import Membership
@@ -36,7 +35,6 @@ class Draining:
         new_reader: makes a consumer without a group.
         filer: knows which partitions have an open filing transaction.
         most_to_file: how many messages may wait to be filed before the intakes' far messages are passed over.
-        upkeep: how often the levels' logs are looked after.
         commit_checkpoints: commits checkpoints of partitions.
         budget_bytes: the memory for held messages.
         context: time and the log.
@@ -49,7 +47,6 @@ class Draining:
         new_reader: Callable[[], Reader],
         filer: Filer,
         most_to_file: int,
-        upkeep: Upkeep,
         commit_checkpoints: Callable[[Sequence[PartitionState]], object],
         budget_bytes: int,
         context: Context,
@@ -57,7 +54,6 @@ class Draining:
         self._membership = membership
         self._filer = filer
         self._most_to_file = most_to_file
-        self._upkeep = upkeep
         self._commit_checkpoints = commit_checkpoints
         self._budget_bytes = budget_bytes
         self._clock = context.clock
@@ -102,7 +98,6 @@ class Draining:
         room_bytes = self._room_bytes(with_levels)
         least_bytes = int(self._budget_bytes * LEAST_SHARE) // len(with_levels)
         for state in with_levels:
-            state.overflow.upkeep = self._upkeep
             for to_read in state.level_records.to_read(room_bytes, least_bytes):
                 is_urgent = to_read.level == 1 and not isinstance(to_read.range, Refiling)
                 (self._hot if is_urgent else self._cold).open(state, to_read)

@@ -56,7 +56,7 @@ class LevelReader:
         log = level_log_of(state.place, to_read.level)
         plan = self._logs.get(log)
         if plan is None:
-            plan = self._logs[log] = _LogPlan(state)
+            plan = self._logs[log] = _LogPlan(state, to_read.level)
         plan.add(to_read)
 
     def needs_from(self, log: Place) -> int | None:
@@ -170,9 +170,9 @@ class _LogPlan:
         present: what the present plan reads.
     """
 
-    def __init__(self, state: PartitionState) -> None:
+    def __init__(self, state: PartitionState, level: int) -> None:
         self.state = state
-        self.level = 0
+        self.level = level
         self.position: int | None = None
         self.must_seek = False
         self.present: list[ToRead] = []
@@ -197,7 +197,6 @@ class _LogPlan:
         return not self.present and not self._later
 
     def add(self, to_read: ToRead) -> None:
-        self.level = to_read.level
         if any(one.range is to_read.range for one in [*self.present, *self._later]):
             return
         position = self.position

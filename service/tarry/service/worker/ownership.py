@@ -511,6 +511,7 @@ class Ownership:
                 state = PartitionState(*place, intake.reader, intake.fixed_delay, self._new_wheel, found, now_ms)
                 state.names.limit = intake.names_limit
                 state.limit_occurrences(intake.most_occurrences)
+                state.overflow.upkeep, state.parked.park_after_ms = self._plan.upkeep, self._plan.park_after_ms
                 intake.reader.partitions = found.partitions
                 states[place] = state
                 unless_all_is_well.callback(state.close)

@@ -31,15 +31,11 @@ class ParkedReading:
     Args:
         new_reader: makes a consumer without a group.
         budget_bytes: the memory for all held messages.
-        park_after_ms: how long a message stays in memory before it is filed to the parked log.
         on_event: takes an event's name and fields, for the log.
     """
 
-    def __init__(
-        self, new_reader: Callable[[], Reader], budget_bytes: int, park_after_ms: int, on_event: Callable[..., None]
-    ) -> None:
+    def __init__(self, new_reader: Callable[[], Reader], budget_bytes: int, on_event: Callable[..., None]) -> None:
         self._on_event = on_event
-        self._park_after_ms = park_after_ms
         self._new_reader = new_reader
         self._share_bytes = int(budget_bytes * PARKED_SHARE)
         self._most_bytes = self._share_bytes
@@ -52,7 +48,6 @@ class ParkedReading:
         self._most_bytes = self._share_bytes // len(states)
         for state in states:
             state.parked.limit_bytes = self._most_bytes
-            state.parked.park_after_ms = self._park_after_ms
 
     def want(self, state: PartitionState, topic: str) -> None:
         """Begin to read the next messages for a target of a partition, if they are in the parked log.

@@ -88,7 +88,7 @@ def make_parts(plan: Plan, connections: Connections, clock: SteadyClock, context
         compresses=plan.cluster.compresses,
     )
     letters = LetterWriter(producer(connections.letters), clients, context)
-    reading_parked = ParkedReading(new_reader, budget_bytes, plan.park_after_ms, context.on_event)
+    reading_parked = ParkedReading(new_reader, budget_bytes, context.on_event)
     pausing = Pausing(
         list(plan.intakes) if plan.obeys_pauses else [],
         connections.reader,
@@ -108,7 +108,6 @@ def make_parts(plan: Plan, connections: Connections, clock: SteadyClock, context
         lambda: new_reader(DRAIN_QUEUE_KBYTES),
         filer,
         plan.most_to_file,
-        plan.upkeep,
         lambda states: firing.commit_checkpoints(states, released=False),
         budget_bytes,
         context,
