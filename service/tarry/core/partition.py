@@ -67,7 +67,7 @@ SHARE_AGAIN = 4
 _size_bytes = attrgetter("size_bytes")
 
 Only = Literal["moving", "parked"]
-"""What is filed if not all may be: what is on its way down from buckets, and what is parked; or the latter alone."""
+"""What is filed if not all may be: messages of buckets, and what is parked; or the latter alone."""
 
 _ToFile = list[tuple[HeldMessage, Source]]
 
@@ -481,7 +481,7 @@ class PartitionState:
 
     def has_to_file(self, now_ms: int, only: Only | None = None) -> bool:
         """Whether messages wait to be filed now: to a bucket, or to the parked log."""
-        to_buckets = self.placing.moving if only == "moving" else self.placing.to_file + self.placing.again
+        to_buckets = (self.placing.moving if only == "moving" else self.placing.to_file) + self.placing.again
         return (to_buckets > 0 and only != "parked") or self.parked.has_to_file(now_ms)
 
     def take_to_file(self, limit: int, now_ms: int, limit_bytes: int = UNBOUNDED, only: Only | None = None) -> Filing:
@@ -495,11 +495,10 @@ class PartitionState:
         """
         if only == "parked":
             return Filing(self.parked.take_to_file(limit, now_ms, limit_bytes))
-        again = self.placing.again if only is None else 0
         # What is filed again has a share of each transaction, so that it goes on under any load.
-        share = limit // SHARE_AGAIN if again else 0
+        share = limit // SHARE_AGAIN if self.placing.again else 0
         records = self.placing.take_to_file(limit - share, now_ms, limit_bytes, only_moving=only == "moving")
-        if again:
+        if self.placing.again:
             most = share if records else limit
             self._take_more(records, self.placing.take_again, min(most, limit - len(records)), limit_bytes)
         if self.parked.has_to_file(now_ms):

@@ -291,7 +291,15 @@ class TakeOver:
         closed_ms = first_closed_ms(wanted, self._clock.now_ms())
         # What is done and not deleted yet stays below the low watermarks.
         low = (*checkpoint.low, *[0] * wanted.levels)[: wanted.levels]
-        return replace(checkpoint, geometry=wanted, closed_ms=closed_ms, done_ms=closed_ms, low=low, index_pointer=None)
+        return replace(
+            checkpoint,
+            geometry=wanted,
+            closed_ms=closed_ms,
+            done_ms=closed_ms,
+            low=low,
+            wheel_pointer=checkpoint.reads_from,  # without levels it is not kept, and the journal may be trimmed
+            index_pointer=None,
+        )
 
     def _holds_any(self, place: Place, checkpoint: Checkpoint) -> ByParts[bool]:
         """Return whether a level may hold a waiting message; a log with nothing but transaction markers does not."""

@@ -41,6 +41,8 @@ def at(pointer: int, low: int, /, **other: Any) -> tuple[int, Checkpoint]:
         # Numbers of levels of another shape say nothing.
         (at(5, 3, geometry=Geometry(20, 2, 1)), at(5, 3, closed_ms=(60,)), True),
         (at(5, 3, closed_ms=(60,)), at(5, 3, geometry=Geometry(20, 2, 1)), True),
+        # A checkpoint without levels has no pointer of theirs.
+        (at(90, 3, geometry=Geometry(10, 2, 1), wheel_pointer=0), at(90, 3, geometry=Geometry(10, 2, 0)), True),
     ],
 )
 def test_a_copy_replaces_one_before_it_unless_it_is_a_first_checkpoint_that_came_late(

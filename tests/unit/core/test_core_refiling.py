@@ -6,6 +6,7 @@ from struct import pack
 import pytest
 
 from tarry.core.progress.checkpoint import Geometry
+from tarry.core.progress.done_set import DoneSet
 from tarry.core.progress.source import Source
 from tarry.core.wheel.filed import FILED
 from tarry.core.wheel.overflow import STRANGE, Upkeep
@@ -147,6 +148,31 @@ def test_the_journal_is_needed_while_a_record_of_another_client_below_the_cut_is
     assert list(overflow.done_ranges()) == []
 
 
+def test_what_a_recovery_found_done_below_the_cut_is_needed_as_long() -> None:
+    """An earlier owner has filed it again, and could not trim the log for the same reason."""
+    one = owner()
+    overflow = one.state.overflow
+    below = overflow._logs[2].below(1 << 60)[0][0]
+    bucket = overflow.source_of(2, START_MS + FAR_MS)
+    overflow._found_done[bucket] = DoneSet([(below, below + 1)])
+    until_refiling(one)
+    overflow._found_from = 3
+    assert overflow.refiling is not None
+    read_what_is_filed_again(one)
+    stranger = overflow.refiling.runs[0][0]
+    assert overflow.meet(2, stranger)
+    while waiting := one.state.placing.take_again(1, 1 << 40):
+        overflow.mark(waiting[0][1], [waiting[0][0].offset])
+    overflow.make_final()
+    assert overflow.pointer == 3
+    one.commit_checkpoint()
+    done = {source: list(ranges) for source, ranges in overflow.done_ranges()}
+    assert done[bucket][0][0] == below
+    overflow.mark(Source(2, STRANGE), [stranger])
+    one.commit_checkpoint()
+    assert list(overflow.done_ranges()) == []
+
+
 def first_waiting(one: Owner) -> tuple[Source, list[int]]:
     [(message, source)] = one.state.placing.take_again(1, 1 << 40)
     return source, [message.offset]
@@ -217,6 +243,22 @@ def test_what_is_filed_again_has_a_share_of_each_transaction_and_waits_for_no_ot
     assert [message.source == source for message, source in taken.records].count(True) == 2
     assert len(taken) == 8
     one.state.put_back_filed(taken, {})
+    rest(one)
+    assert one.filed_again == 9
+
+
+def test_it_goes_on_while_reading_is_more_urgent_because_the_buckets_on_their_way_down_would_wait_for_it() -> None:
+    one = owner(far=9, near=60)
+    until_refiling(one)
+    read_what_is_filed_again(one)
+    one.send(NEAR_MS, "orders")
+    while one.state.position < one.intake_end:
+        one.read()
+    assert (one.state.placing.again, one.state.placing.to_file) == (9, 1)
+    assert one.state.has_to_file(one.now_ms, "moving")
+    filing = one.state.take_to_file(100, one.now_ms, only="moving")
+    assert [message.source == source for message, source in filing.records] == [True] * 9
+    one.state.put_back_filed(filing, {})
     rest(one)
     assert one.filed_again == 9
 

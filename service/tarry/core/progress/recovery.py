@@ -41,12 +41,12 @@ def is_later(copy: Kept, other: Kept | None) -> bool:
 def _progress(one: Kept) -> tuple[int, ...]:
     """Return what never decreases from one checkpoint of a partition to the next, the most significant number first."""
     low, checkpoint = one
-    return checkpoint.pointer, low, bool(checkpoint.writer), checkpoint.reads_from
+    return checkpoint.pointer, low, bool(checkpoint.writer)
 
 
 def _progress_of_levels(checkpoint: Checkpoint) -> tuple[int, ...]:
     """Return the same of the levels, as long as their shape stays the same."""
-    return *checkpoint.closed_ms, *checkpoint.done_ms, *checkpoint.low
+    return checkpoint.reads_from, *checkpoint.closed_ms, *checkpoint.done_ms, *checkpoint.low
 
 
 class Recovery:

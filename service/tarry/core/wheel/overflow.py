@@ -476,9 +476,11 @@ class OverflowWheel:
         log, level = self._logs[refiling.level], refiling.level
         log.refiled(refiling.cut, refiling.moved)
         for source in [one for one in self._found_done if one.level == level]:
-            self._found_done[source] = left = DoneSet(self._found_done[source].ranges(), refiling.cut)
-            if not left.end:
-                del self._found_done[source]
+            found = self._found_done.pop(source).ranges()
+            refiling.take_in(source, found, self._found_from)
+            left = DoneSet(found, refiling.cut)
+            if left.end:
+                self._found_done[source] = left
 
     # -- done offsets -----------------------------------------------------------------------------------------------
 

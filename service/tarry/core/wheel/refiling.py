@@ -118,6 +118,11 @@ class Refiling:
         self.done.setdefault(source, DoneSet()).add((offset, offset + 1) for offset in offsets)
         self._held.difference_update(offsets)
 
+    def take_in(self, source: Source, done: Iterable[Range], pointer: int) -> None:
+        """Note what a recovery found done of a bucket, and from which offset of the journal on that was said."""
+        self.done.setdefault(source, DoneSet()).add(done)
+        self.pointer = min(self.pointer, pointer)
+
     def done_ranges(self) -> Iterator[tuple[Source, Iterable[Range]]]:
         """Yield for each bucket the offsets that are filed again."""
         for source, done in self.done.items():
