@@ -16,6 +16,7 @@ from typer.main import get_command
 
 from tarry import __version__
 from tarry.cli.commands import Commands
+from tarry.cli.interrupts import is_interrupted, noting
 from tarry.config import DEFAULT_PATH, is_configured, load
 from tarry.errors import BrokerError, ConfigError, HeaderError, TarryError
 from tarry.logs import Level
@@ -114,7 +115,8 @@ def main(arguments: list[str] | None = None) -> None:
     """Run the command, and end the process with its exit code."""
     words = sys.argv[1:] if arguments is None else arguments
     try:
-        code: Any = app(words, prog_name="tarry", standalone_mode=False)
+        with noting():
+            code: Any = app(words, prog_name="tarry", standalone_mode=False)
     except TyperException as error:
         context: typer.Context | None = getattr(error, "ctx", None)
         asked = context.command_path if context else "tarry"
@@ -122,8 +124,10 @@ def main(arguments: list[str] | None = None) -> None:
         sys.exit(error.exit_code)
     except (typer.Abort, KeyboardInterrupt):
         sys.exit(INTERRUPTED)
-    except TarryError as error:
-        if "--debug" in words:
+    except Exception as error:
+        if is_interrupted():
+            sys.exit(INTERRUPTED)
+        if not isinstance(error, TarryError) or "--debug" in words:
             raise
         typer.echo(f"tarry: {error}{_address_hint(error, words)}", err=True)
         sys.exit(USAGE if isinstance(error, ConfigError | HeaderError) else FAILED)

@@ -15,6 +15,7 @@ from rich.progress import Progress
 
 from tarry.cli.asked import Asked
 from tarry.cli.inspect import configured, instants
+from tarry.cli.interrupts import is_interrupted, stop_if_interrupted
 from tarry.cli.options import ConfigOption, ServersOption, default_intake
 from tarry.cli.send_file import MessageFile
 from tarry.client import DelayedMessage, DelayedProducer, OutcomeReader, Receipt, RepeatedMessage, ScheduleReceipt
@@ -269,6 +270,7 @@ def _send_file(producer: DelayedProducer, path: Path, tick_ms: int) -> None:
         nexts: deque[int] = deque()
         try:
             for receipt in producer.send_many(_begun(messages, nexts, tick_ms)):
+                stop_if_interrupted()
                 if isinstance(receipt, ScheduleReceipt):
                     _print_schedule(receipt, nexts.popleft())
                 else:
@@ -276,9 +278,10 @@ def _send_file(producer: DelayedProducer, path: Path, tick_ms: int) -> None:
         except HeaderError as error:
             # The producer validates each message when it is read, so the bad message is the line read last.
             raise UsageError(f"{messages.place}: {error}") from error
-        except KeyboardInterrupt:
-            where = f"stopped at {messages.place}: messages up to this line may be sent without a printed receipt"
-            typer.echo(f"tarry: {where}", err=True)
+        except BaseException:
+            if is_interrupted():
+                where = f"stopped at {messages.place}: messages up to this line may be sent without a printed receipt"
+                typer.echo(f"tarry: {where}", err=True)
             raise
 
 
