@@ -9,6 +9,7 @@ from pathlib import Path
 
 from confluent_kafka.admin import AdminClient
 
+from tests.support.ctrl_c import heeding_ctrl_c
 from tests.support.topics import ends_of, make_topics
 
 LINES = 50_000
@@ -30,7 +31,10 @@ def test_it_says_up_to_which_line_messages_may_be_sent(bootstrap: str, topic_nam
         "--bootstrap-servers",
         bootstrap,
     ]
-    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with (
+        heeding_ctrl_c(),
+        subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process,
+    ):
         assert process.stdout is not None
         assert process.stdout.readline(), "no receipt"
         process.send_signal(signal.SIGINT)

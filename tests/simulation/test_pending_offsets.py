@@ -21,7 +21,7 @@ from tarry.testing import ManualClock
 from tarry.testing.fake import Fate, Step
 from tarry.testing.simulation import SHAPES, Process, Shape, World
 from tarry.testing.simulation.world import NO_LEVELS, SMALL_LEVELS
-from tests.support.worlds import serve, verify_kept
+from tests.support.worlds import never_sum_up, serve, verify_kept
 
 WITHIN_MS = 60_000
 """A take-over learns within ten seconds that offsets stay pending; it may begin after a session, and begin again."""
@@ -61,12 +61,6 @@ def crash_all(world: World) -> int:
         world.crash(process)
     world.broker.miss_ends(world.group, missed=False)
     return since
-
-
-def never_sum_up(process: Process) -> None:
-    """Let a process write no summaries: it needs 10,000 records of the journal for one, and 10 in these worlds."""
-    assert process.worker is not None
-    process.worker._parts.maintenance._sum_up_after = 10_000
 
 
 def send_and_run(world: World, ms: int) -> None:

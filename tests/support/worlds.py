@@ -12,7 +12,7 @@ import pytest
 from tarry.core.partition import PartitionState
 from tarry.kafka.offsets import Offsets
 from tarry.kafka.types import Place
-from tarry.testing.simulation import Report, RunOutcome, Shape, World
+from tarry.testing.simulation import Process, Report, RunOutcome, Shape, World
 from tarry.testing.simulation.scenarios import SERVING_WITHIN_MS, serving
 
 
@@ -28,6 +28,12 @@ def only(world: World) -> PartitionState:
     """Return the state of the only partition, which the first process serves."""
     [state] = world.processes[0].states.values()
     return state
+
+
+def never_sum_up(process: Process) -> None:
+    """Let a process write no summaries: it needs 10,000 records of the journal for one, and 10 in these worlds."""
+    assert process.worker is not None
+    process.worker._parts.maintenance._sum_up_after = 10_000
 
 
 def verify_kept(world: World, *what: str, least_judged: float) -> None:

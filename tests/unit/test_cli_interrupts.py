@@ -11,6 +11,7 @@ import pytest
 from tarry.cli.interrupts import is_interrupted, noting, stop_if_interrupted
 from tarry.cli.main import INTERRUPTED, main
 from tarry.client import DelayedProducer
+from tests.support.ctrl_c import heeding_ctrl_c
 
 
 def lose() -> None:
@@ -26,6 +27,12 @@ def turn_into_another() -> None:
     """As in a call from C that raises its own error."""
     lose()
     raise TypeError("expected header key to be unicode string")
+
+
+@pytest.fixture(autouse=True)
+def _heeded() -> Iterator[None]:
+    with heeding_ctrl_c():
+        yield
 
 
 @pytest.fixture

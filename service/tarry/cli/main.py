@@ -124,11 +124,14 @@ def main(arguments: list[str] | None = None) -> None:
         sys.exit(error.exit_code)
     except (typer.Abort, KeyboardInterrupt):
         sys.exit(INTERRUPTED)
-    except Exception as error:
-        if is_interrupted():
-            sys.exit(INTERRUPTED)
-        if not isinstance(error, TarryError) or "--debug" in words:
+    except TarryError as error:
+        if "--debug" in words:
             raise
         typer.echo(f"tarry: {error}{_address_hint(error, words)}", err=True)
-        sys.exit(USAGE if isinstance(error, ConfigError | HeaderError) else FAILED)
+        code = USAGE if isinstance(error, ConfigError | HeaderError) else FAILED
+        sys.exit(INTERRUPTED if is_interrupted() else code)
+    except Exception:
+        if "--debug" in words or not is_interrupted():
+            raise
+        sys.exit(INTERRUPTED)
     sys.exit(code if isinstance(code, int) else 0)

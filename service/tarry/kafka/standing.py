@@ -10,7 +10,7 @@ from tarry.clock import Clock
 from tarry.core.progress.checkpoint import Checkpoint, CheckpointError, Geometry, decode_checkpoint
 from tarry.core.progress.journal import Copy, Entry, decode_entry
 from tarry.core.progress.origin import Origin
-from tarry.core.progress.recovery import Kept, Recovery, is_later
+from tarry.core.progress.recovery import Kept, Recovery, is_later, replaces
 from tarry.core.progress.source import PARKED
 from tarry.kafka.offsets import Offsets
 from tarry.kafka.origins import Origins
@@ -173,7 +173,7 @@ class Standings:
         if cut := intake_cut(place, logs.intake[0], low) or journal_cut(journal_of(place), first, end, begin):
             # As a take-over: a coordinator that is not whole knows only an older checkpoint than the last copy.
             copy, _ = self._last_copy(place, logs)
-            if copy is None or is_later(last, copy) or another_origin(place, copy[1].origin, origin) is not None:
+            if copy is None or not replaces(copy, last) or another_origin(place, copy[1].origin, origin) is not None:
                 return cut
             return self._fault_of_logs(place, copy, logs, spans, origin)
         try:

@@ -35,7 +35,7 @@ from tarry.clock import Clock
 from tarry.core.progress.checkpoint import Checkpoint, CheckpointError, Geometry, decode_checkpoint
 from tarry.core.progress.journal import Copy, Entry, decode_entry
 from tarry.core.progress.recovered import Recovered
-from tarry.core.progress.recovery import Kept, Recovery, is_later
+from tarry.core.progress.recovery import Kept, Recovery, is_later, replaces
 from tarry.core.wheel.levels import first_closed_ms
 from tarry.errors import RetriableError, UsageError
 from tarry.kafka.membership import Membership
@@ -177,17 +177,19 @@ class TakeOver:
         known = {
             place: (low, checkpoint) if checkpoint else copies[place] for place, (low, checkpoint) in found.items()
         }
-        recoveries = yield from self._sign(known)
-        journal_ends, later = yield from self._read_journals(recoveries)
-        while later:
-            # The coordinator knew only an older checkpoint. Its last writer may be alive, and not fenced yet.
+        while True:
+            recoveries, later = yield from self._recoveries(known)
+            if not later:
+                self._sign(recoveries)
+                journal_ends, later = yield from self._read_journals(recoveries, known)
+            if not later:
+                break
+            # The coordinator knew only an older checkpoint. The last owner may be alive, and not fenced yet.
             self._membership.commit(proof_of(places))
             self._fence_writers([checkpoint for _, checkpoint in later.values()])
             for place, (low, _) in later.items():
                 self._on_event("checkpoint_from_copy", topic=place[0], partition=place[1], low=low)
             known = {**known, **later}
-            recoveries = yield from self._sign(known)
-            journal_ends, later = yield from self._read_journals(recoveries)
         ends = self._offsets.ends(places, committed=True)
         spans = spans_of(self._offsets, {place: self._identity.geometry[place[0]] for place in places})
         self._shortfalls.check(
@@ -204,15 +206,31 @@ class TakeOver:
             for place, one in recoveries.items()
         }
 
-    def _sign(self, known: Mapping[Place, Kept]) -> ByParts[dict[Place, Recovery]]:
-        """Step 2: commit the offsets and checkpoints, with our transactional ids."""
+    def _recoveries(self, known: Mapping[Place, Kept]) -> ByParts[tuple[dict[Place, Recovery], dict[Place, Kept]]]:
+        """Begin recoveries in the configured shape.
+
+        Returns:
+            The recoveries; and instead of those whose shape cannot be changed, the last copy if it is of a later
+            checkpoint, which may have another shape.
+        """
         recoveries: dict[Place, Recovery] = {}
+        later: dict[Place, Kept] = {}
         for place, (low, checkpoint) in known.items():
-            shaped = yield from self._in_configured_shape(place, checkpoint)
-            recoveries[place] = Recovery(low, shaped, self._identity.writer)
+            try:
+                shaped = yield from self._in_configured_shape(place, checkpoint)
+            except UsageError:
+                later |= yield from self._later_copies({place: known[place]})
+                if place not in later:
+                    raise
+            else:
+                is_reshaped = shaped.geometry != checkpoint.geometry
+                recoveries[place] = Recovery(low, shaped, self._identity.writer, is_reshaped=is_reshaped)
+        return recoveries, later
+
+    def _sign(self, recoveries: Mapping[Place, Recovery]) -> None:
+        """Step 2: commit the offsets and checkpoints, with our transactional ids."""
         self._membership.commit({place: (one.low, one.checkpoint.encode()) for place, one in recoveries.items()})
         self._signed = {place: (one.low, one.checkpoint) for place, one in recoveries.items()}
-        return recoveries
 
     def release(self, places: Iterable[Place]) -> None:
         """Give up partitions in the middle of a take-over.
@@ -353,42 +371,58 @@ class TakeOver:
             raise UsageError(f"a copy of a checkpoint in {place[0]}{JOURNAL}: {error}") from error
 
     def _read_journals(
-        self, recoveries: Mapping[Place, Recovery]
+        self, recoveries: Mapping[Place, Recovery], known: Mapping[Place, Kept]
     ) -> ByParts[tuple[dict[Place, int], dict[Place, Kept]]]:
         """Read the journals into the recoveries.
+
+        Args:
+            recoveries: the recoveries.
+            known: the checkpoints from which they begin, as they were found.
 
         Returns:
             The journals' ends; and the last copy of each checkpoint that is older than that copy.
         """
         journal_ends = self._offsets.ends([journal_of(place) for place in recoveries], committed=False)
         begin = {place: one.checkpoint.reads_from for place, one in recoveries.items()}
-        later: dict[Place, Kept] = {}
+        last: dict[Place, Kept] = {}
 
         def take(place: Place, record: Entry) -> None:
             recoveries[place].journal.take(record)
             if isinstance(record, Copy):
-                self._keep_later(later, place, record, recoveries[place])
+                self._keep_last(last, place, record)
 
         try:
             yield from self._read(begin, take, committed=False)
         except _JournalCutError as cut:
             # What the journal still holds may have a later copy, and then these recoveries are not used.
-            starts = self._offsets.starts([cut.journal])
-            yield from self._read({place_of(cut.journal): starts[cut.journal]}, take, committed=False)
+            place = place_of(cut.journal)
+            later = yield from self._later_copies({place: known[place]})
             if not later:
                 raise
-        return journal_ends, later
+            return journal_ends, later
+        return journal_ends, {place: copy for place, copy in last.items() if replaces(copy, known[place])}
 
-    def _keep_later(self, later: dict[Place, Kept], place: Place, copy: Copy, recovery: Recovery) -> None:
-        """Keep a copy of a later checkpoint than those of a recovery and of other copies."""
+    def _later_copies(self, known: Mapping[Place, Kept]) -> ByParts[dict[Place, Kept]]:
+        """Read all that journals hold, and return the last copies of those that are of a later checkpoint."""
+        starts = self._offsets.starts([journal_of(place) for place in known])
+        last: dict[Place, Kept] = {}
+
+        def take(place: Place, record: Entry) -> None:
+            if isinstance(record, Copy):
+                self._keep_last(last, place, record)
+
+        yield from self._read({place: starts[journal_of(place)] for place in known}, take, committed=False)
+        return {place: copy for place, copy in last.items() if replaces(copy, known[place])}
+
+    def _keep_last(self, last: dict[Place, Kept], place: Place, copy: Copy) -> None:
+        """Keep the last copy that can be used: of this version, and of these topics."""
         try:
             found = copy.low, decode_checkpoint(copy.checkpoint)
         except CheckpointError:
-            return  # of another version; it is not needed
-        last = later.get(place, (recovery.low, recovery.checkpoint))
+            return
         is_ours = another_origin(place, found[1].origin, self._present_origins[place[0]]) is None
-        if is_ours and not is_later(last, found):
-            later[place] = found
+        if is_ours and is_later(found, last.get(place)):
+            last[place] = found
 
     def _read(
         self, starts: Mapping[Place, int], take: Callable[[Place, Entry], None], *, committed: bool

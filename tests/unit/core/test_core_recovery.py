@@ -8,7 +8,7 @@ import pytest
 from tarry.core.progress.checkpoint import Checkpoint, Geometry
 from tarry.core.progress.journal import Copy, DoneEntry
 from tarry.core.progress.origin import UNKNOWN, Origin
-from tarry.core.progress.recovery import Recovery, is_later
+from tarry.core.progress.recovery import Recovery, is_later, replaces
 from tarry.core.progress.source import INTAKE, Source
 
 BUCKET = Source(1, 3)
@@ -75,3 +75,29 @@ def test_the_present_ids_are_known_from_then_on_and_a_copy_is_missing_if_none_ha
     assert recovery.checkpoint.origin == known
     found = recovery.recovered(20, {}, 80, ORIGIN)
     assert (found.checkpoint.origin, found.is_uncopied) == (ORIGIN, is_uncopied)
+
+
+@pytest.mark.parametrize(
+    ("copy", "known", "is_later"),
+    [
+        (at(5, 3), at(5, 3), False),
+        (at(6, 3), at(5, 3), True),
+        (at(5, 3), at(6, 3), False),
+        (at(5, 3, done_ms=(40,)), at(5, 3), True),
+        (at(5, 3), at(5, 3, done_ms=(40,)), False),
+        # An owner writes a copy before it does anything in another shape.
+        (at(5, 3, geometry=Geometry(20, 2, 1)), at(5, 3), True),
+        (at(5, 3, geometry=Geometry(20, 2, 1)), at(6, 3), False),
+    ],
+)
+def test_the_last_copy_replaces_what_a_coordinator_tells_if_it_is_later(
+    copy: tuple[int, Checkpoint], known: tuple[int, Checkpoint], is_later: bool
+) -> None:
+    assert replaces(copy, known) is is_later
+
+
+def test_a_checkpoint_in_another_shape_is_to_be_copied() -> None:
+    checkpoint = replace(FOUND, origin=ORIGIN)
+    for is_reshaped in (False, True):
+        recovery = Recovery(7, checkpoint, ("a",), is_reshaped=is_reshaped)
+        assert recovery.recovered(20, {}, 80, ORIGIN).is_uncopied is is_reshaped

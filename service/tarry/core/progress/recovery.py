@@ -38,6 +38,17 @@ def is_later(copy: Kept, other: Kept | None) -> bool:
     return at >= before
 
 
+def replaces(copy: Kept, known: Kept) -> bool:
+    """Return whether the last copy in a journal is of a later checkpoint than the one that a group's coordinator tells.
+
+    If they differ in nothing but the shape of the overflow wheel, it is: an owner writes a copy before it does anything
+    in another shape. So if the coordinator is right nevertheless, nothing was done since that copy.
+    """
+    if _progress(copy) == _progress(known) and copy[1].geometry != known[1].geometry:
+        return True
+    return not is_later(known, copy)
+
+
 def _progress(one: Kept) -> tuple[int, ...]:
     """Return what never decreases from one checkpoint of a partition to the next, the most significant number first."""
     low, checkpoint = one
@@ -56,6 +67,7 @@ class Recovery:
         low: the low watermark: the committed offset, or that of the last copy.
         checkpoint: the checkpoint that goes with it.
         writer: the transactional ids of the process that takes over.
+        is_reshaped: whether the checkpoint was brought into another shape of the overflow wheel.
 
     Attributes:
         low: the low watermark.
@@ -63,9 +75,10 @@ class Recovery:
         journal: what the journal says. It takes the records from `checkpoint.reads_from` on.
     """
 
-    __slots__ = ("checkpoint", "journal", "low")
+    __slots__ = ("_is_reshaped", "checkpoint", "journal", "low")
 
-    def __init__(self, low: int, checkpoint: Checkpoint, writer: tuple[str, ...]) -> None:
+    def __init__(self, low: int, checkpoint: Checkpoint, writer: tuple[str, ...], *, is_reshaped: bool = False) -> None:
+        self._is_reshaped = is_reshaped
         self.low = low
         self.checkpoint = replace(checkpoint, writer=writer, released=False)
         self.journal = JournalState(low, checkpoint.low)
@@ -98,5 +111,5 @@ class Recovery:
             self.journal.parked.found,
             self.journal.names,
             partitions,
-            not self.checkpoint.origin.knows_all_of(origin),
+            self._is_reshaped or not self.checkpoint.origin.knows_all_of(origin),
         )
