@@ -219,6 +219,7 @@ def test_the_commands_list_schedules_and_say_where_one_is(scene: Scene, tmp_path
     # However often one is delivered meanwhile, the command finds it.
     for arguments in ((), (), ("--key", "l"), ("--key", "l", "--name", "often"), ("--intake", scene.intake)):
         found = listed(*arguments)
+        assert often.id in found, (arguments, found)
         assert found[often.id]["every"] == "1s"
         assert (far.id in found) == ("--key" not in arguments)
     [one] = listed("--key", "k", "--name", "far").values()

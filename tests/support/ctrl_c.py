@@ -1,4 +1,4 @@
-"""A shell starts what runs in the background with Ctrl-C ignored, perhaps also the tests; their children inherit that."""
+"""A shell starts what runs in the background with Ctrl-C ignored, perhaps also the tests; children inherit that."""
 
 import signal
 from collections.abc import Iterator
