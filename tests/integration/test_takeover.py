@@ -12,6 +12,7 @@ from tarry.core.progress.journal import encode_copy
 from tarry.core.progress.origin import UNKNOWN, Origin
 from tarry.core.wheel.filed import filed_headers
 from tarry.errors import FatalError, RetriableError, UsageError
+from tarry.kafka.partition_logs import journal_of
 from tarry.kafka.settings import TRANSACTION_TIMEOUT_MS
 from tarry.kafka.types import Place
 from tests.support.brokers import wait_until
@@ -405,7 +406,9 @@ def file_one(stage: Stage) -> None:
 def test_another_geometry_is_refused_while_buckets_are_not_empty(stage: Stage, place: Place) -> None:
     stage.make_intake()
     file_one(stage)
-    other = Checkpoint(writer=(), released=True, geometry=OTHER, closed_ms=(10_000,))
+    end = stage.offsets.ends([journal_of(place)], committed=False)[journal_of(place)]
+    # The pointers say that it is later than the copies in the journal.
+    other = Checkpoint((), True, OTHER, closed_ms=(10_000,), wheel_pointer=end, pointer=end)
     overwrite(stage, place, 0, other.encode())
     assert "an overflow wheel of another shape" in refusal_of(stage.process("first"))
 
