@@ -3,18 +3,15 @@
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from itertools import pairwise
-from typing import Any
 
 import pytest
 
 from tarry.core.progress.checkpoint import Geometry
 from tarry.service.worker.maintenance import COPY_EVERY_MS
-from tarry.testing.fake import Fate, Step
 from tarry.testing.simulation import Process, Shape, World
 from tarry.testing.simulation.scenarios import serving
 from tarry.testing.simulation.world import LARGE_LEVELS, NO_LEVELS, SMALL_LEVELS
-from tests.support.worlds import never_sum_up, serve, verify_kept
+from tests.support.worlds import freeze_in_a_firing, never_sum_up, serve, verify_kept
 
 WITHIN_MS = 30_000
 
@@ -56,11 +53,10 @@ def start_anew(world: World, geometry: Geometry, *, killed: bool) -> Callable[[]
 )
 def test_an_intake_is_served_with_another_shape(seed: int, shapes: tuple[Geometry, ...], killed: bool) -> None:
     world = serve(seed, Shape(geometry=shapes[0], poison=0.0))
-    for before, after in pairwise(shapes):
+    for geometry in shapes[1:]:
         world.send(30)
         world.run(2_000)
-        start_anew(world, after, killed=killed)
-        assert before != after
+        start_anew(world, geometry, killed=killed)
     world.send(30)
     verify_kept(world, "other shapes", least_judged=LEAST_JUDGED)
 
@@ -84,25 +80,7 @@ def test_a_coordinator_that_knows_only_the_former_shape(
     for number in range(many):
         world.send_due(now_ms + COPY_EVERY_MS + 2_000 * number)
     world.run(COPY_EVERY_MS + 15_000)
-    assert last.worker is not None
-    firing, fired, woken = last.worker._parts.firing, list[bool](), list[bool]()
-    transact = firing._transact
-
-    def note(batches: Any, now_ms: int) -> None:
-        fired.append(True)
-        transact(batches, now_ms)
-
-    def freeze_once(process: Process, step: Step) -> Fate | None:
-        if process is last and fired and not woken and (step.call, step.phase) == ("send_offsets", "after"):
-            woken.append(False)
-            load_in_part()
-            following = world.newcomer("p1")
-            world.pause_here(process, 20_000, frozen=True)
-            woken[0] = bool(following.states)
-        return None
-
-    monkeypatch.setattr(firing, "_transact", note)
-    world.disturb = freeze_once
+    woken = freeze_in_a_firing(world, last, load_in_part, monkeypatch)
     world.send_due(world.clock.now_ms() + 100)
     world.touch(2 * WITHIN_MS)
     world.run(2 * WITHIN_MS)

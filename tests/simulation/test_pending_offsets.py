@@ -21,7 +21,7 @@ from tarry.testing import ManualClock
 from tarry.testing.fake import Fate, Step
 from tarry.testing.simulation import SHAPES, Process, Shape, World
 from tarry.testing.simulation.world import NO_LEVELS, SMALL_LEVELS
-from tests.support.worlds import never_sum_up, serve, verify_kept
+from tests.support.worlds import freeze_in_a_firing, never_sum_up, serve, verify_kept
 
 WITHIN_MS = 60_000
 """A take-over learns within ten seconds that offsets stay pending; it may begin after a session, and begin again."""
@@ -195,7 +195,9 @@ def _unanswered(*_: object) -> None:
     raise RetriableError("no answer", "_TRANSPORT")
 
 
-def test_the_writer_of_a_later_copy_is_fenced_before_the_take_over_goes_on_from_it(seed: int) -> None:
+def test_the_writer_of_a_later_copy_is_fenced_before_the_take_over_goes_on_from_it(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A coordinator that knows only an older checkpoint names an owner before the last one, who may wake up again."""
     world = serve(seed, Shape(partitions=1, processes=1))
     world.send(20, longest_ms=500)
@@ -206,18 +208,7 @@ def test_the_writer_of_a_later_copy_is_fenced_before_the_take_over_goes_on_from_
     assert world.run_until(lambda: bool(last.states), WITHIN_MS)
     send_and_run(world, 2 * COPY_EVERY_MS + 40_000)
     since = len(world.events)
-    woken: list[bool] = []
-
-    def freeze_once(process: Process, step: Step) -> Fate | None:
-        if process is last and not woken and (step.call, step.phase) == ("send_offsets", "after"):
-            woken.append(False)
-            load_in_part()
-            following = world.newcomer("p2")
-            world.pause_here(process, 14_000, frozen=True)
-            woken[0] = bool(following.states)
-        return None
-
-    world.disturb = freeze_once
+    woken = freeze_in_a_firing(world, last, load_in_part, monkeypatch)
     world.send(10, longest_ms=100)
     world.touch(WITHIN_MS)
     world.run(WITHIN_MS)
@@ -246,25 +237,7 @@ def test_the_writer_of_a_copy_is_fenced_also_if_nothing_came_to_the_intake_since
     world.run(2 * COPY_EVERY_MS + 30_000)
     assert low_before == lows_of(world)[0]
     since = len(world.events)
-    assert last.worker is not None
-    firing, fired, woken = last.worker._parts.firing, list[bool](), list[bool]()
-    transact = firing._transact
-
-    def note(batches: Any, now_ms: int) -> None:
-        fired.append(True)
-        transact(batches, now_ms)
-
-    def freeze_once(process: Process, step: Step) -> Fate | None:
-        if process is last and fired and not woken and (step.call, step.phase) == ("send_offsets", "after"):
-            woken.append(False)
-            load_in_part()
-            following = world.newcomer("p2")
-            world.pause_here(process, 14_000, frozen=True)
-            woken[0] = bool(following.states)
-        return None
-
-    monkeypatch.setattr(firing, "_transact", note)
-    world.disturb = freeze_once
+    woken = freeze_in_a_firing(world, last, load_in_part, monkeypatch)
     world.touch(WITHIN_MS)
     world.run(WITHIN_MS)
     assert woken == [True], "the next owner serves when the last one wakes"

@@ -5,13 +5,15 @@ must have been judged. This floor is far below the lowest part that several seed
 `make test-all` draws new seeds: see the comment at each floor.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import pytest
 
 from tarry.core.partition import PartitionState
 from tarry.kafka.offsets import Offsets
 from tarry.kafka.types import Place
+from tarry.testing.fake import Fate, Step
 from tarry.testing.simulation import Process, Report, RunOutcome, Shape, World
 from tarry.testing.simulation.scenarios import SERVING_WITHIN_MS, serving
 
@@ -34,6 +36,38 @@ def never_sum_up(process: Process) -> None:
     """Let a process write no summaries: it needs 10,000 records of the journal for one, and 10 in these worlds."""
     assert process.worker is not None
     process.worker._parts.maintenance._sum_up_after = 10_000
+
+
+def freeze_in_a_firing(
+    world: World, last: Process, load_in_part: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> list[bool]:
+    """Let a process freeze in its next firing transaction; then the group's coordinator is loaded in part.
+
+    Another process joins. The first one wakes after 20 s, before the brokers abort its transaction.
+
+    Returns:
+        Empty until it freezes; from when it wakes on, whether the other one serves then.
+    """
+    assert last.worker is not None
+    firing, fired, woken = last.worker._parts.firing, list[bool](), list[bool]()
+    transact = firing._transact
+
+    def note(batches: Any, now_ms: int) -> None:
+        fired.append(True)
+        transact(batches, now_ms)
+
+    def freeze_once(process: Process, step: Step) -> Fate | None:
+        if process is last and fired and not woken and (step.call, step.phase) == ("send_offsets", "after"):
+            woken.append(False)
+            load_in_part()
+            following = world.newcomer("following")
+            world.pause_here(process, 20_000, frozen=True)
+            woken[0] = bool(following.states)
+        return None
+
+    monkeypatch.setattr(firing, "_transact", note)
+    world.disturb = freeze_once
+    return woken
 
 
 def verify_kept(world: World, *what: str, least_judged: float) -> None:
