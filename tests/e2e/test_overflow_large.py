@@ -32,7 +32,7 @@ WIDE_WHEEL: Final[dict[str, Any]] = {
 LONG = 100_000
 LONG_MESSAGES = 800
 AHEAD_MS = 15_000
-"""Within the ring of the first level: each message is filed once."""
+"""Within the first level: each message is filed once."""
 DEAD_WITHIN_S = 30.0
 DELIVERED_WITHIN_S = 60.0
 
@@ -101,5 +101,5 @@ def test_a_bucket_of_far_longer_messages_than_others_is_delivered_in_order_withi
     verdict(workload, reader, [drains], all_read_before=True).assert_kept(ALL_WITH_A_KEY)
     most_bytes = max(each["held_bytes"] for each in drains.events(MOST_HELD))
     tell(f"held at most {most_bytes / 2**20:.0f} of {BUDGET_BYTES / 2**20:.0f} MiB")
-    # A slot that is read whole takes half of the budget at most; with all of it 13 of 16 MiB were held, and not 6.
+    # A bucket that is read whole takes half of the budget at most; with all of it 13 of 16 MiB were held, and not 6.
     assert most_bytes < 0.625 * BUDGET_BYTES

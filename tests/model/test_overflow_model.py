@@ -62,15 +62,15 @@ def test_after_an_outage_no_bucket_is_overtaken_by_the_first_one_of_the_bucket_a
     """A large bucket, read slowly; empty ones behind it; and one message due a width of the level above later."""
     months = Months(1, days=0, messages=0)
     months.calm = True
-    ring_ms = GEOMETRY.width_of(2)
-    start_ms = (months.now_ms // ring_ms + 4) * ring_ms
+    above_ms = GEOMETRY.width_of(2)
+    start_ms = (months.now_ms // above_ms + 4) * above_ms
     for at in range(12):
         months.send(start_ms + at - months.now_ms, "orders")
-    for behind_ms in (GEOMETRY.width_ms, ring_ms):
+    for behind_ms in (GEOMETRY.width_ms, above_ms):
         months.send(start_ms + behind_ms - months.now_ms, "orders")
     while months.turn() or months.now_ms < start_ms - GEOMETRY.width_of(2):
         months.now_ms += 1_000
-    months.now_ms = start_ms + 3 * ring_ms
+    months.now_ms = start_ms + 3 * above_ms
     months.take_over()
     months.pace = 1
     while months.turn():

@@ -144,7 +144,7 @@ def test_nothing_is_early_when_a_clock_that_was_behind_is_set_right(
 
 @pytest.mark.some_of("shape", 2)
 def test_the_order_is_the_logs_where_the_target_was_away(seed: int, shape: Shape) -> None:
-    """The target is away for longer than one turn of the ring, so two turns of a slot become one range."""
+    """The target is away for longer than all buckets of a level last, so what a take-over finds closed is one range."""
     world = serve(seed, replace(shape, memory_budget_bytes=OVERSIZED_BYTES))
     send_for_a_while(world)
     world.take_away("orders")
@@ -168,7 +168,7 @@ def test_the_order_is_the_logs_where_buckets_are_larger_than_memory(seed: int, s
 
 
 @pytest.mark.some_of("shape", 2)
-def test_the_order_is_the_logs_after_an_outage_longer_than_the_ring(seed: int, shape: Shape) -> None:
+def test_the_order_is_the_logs_after_an_outage_longer_than_a_level(seed: int, shape: Shape) -> None:
     world = serve(seed, replace(shape, memory_budget_bytes=OVERSIZED_BYTES))
     send_for_a_while(world)
     for process in world.processes:

@@ -110,7 +110,7 @@ BUGS: Final[Mapping[str, Bug]] = {
     "forgets-a-like": Bug(("twice", "cancelled, and delivered"), step=3),
     "journal-to-its-stable-end": Bug(("twice",), course="release-before-markers"),
     "reads-from-the-intakes-pointer": Bug(("twice",), course="crash-in-a-wide-bucket"),
-    # If an aborted transaction completed a slot, the state itself notices that the slot is gone.
+    # If an aborted transaction completed a bucket, the state itself notices that the bucket is gone.
     "aborted-counts-as-done": Bug(("lost", AN_ERROR), kinds=("crash",), step=11),
     "a-tick-early": Bug(("early",)),
     "rounds-down": Bug(("early",), step=7),

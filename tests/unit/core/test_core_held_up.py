@@ -22,7 +22,7 @@ CLOSED_MS = 1_700_000_000_000
 HOUR_MS = 3_600_000
 MOST_TO_FILE = 10_000
 LIMIT = 1_000
-SLOT = Source(2, 0)
+BUCKET = Source(2, 0)
 
 
 def in_a_replay(records: int, partition: int = 0) -> PartitionState:
@@ -55,7 +55,7 @@ def file(states: Sequence[PartitionState]) -> list[Filing]:
 
 def of_a_bucket(offset: int) -> FiledMessage:
     message = FiledMessage(CLOSED_MS + 1, -1 - offset, None, b"v", None, False, "orders", -1, b"%036d" % offset)
-    message.source, message.offset = SLOT, offset
+    message.source, message.offset = BUCKET, offset
     return message
 
 
@@ -85,7 +85,7 @@ def test_held_up_messages_do_not_hold_up_messages_from_buckets() -> None:
     for offset in range(3):
         state.placing.put(of_a_bucket(offset), CLOSED_MS - WIDTH_MS)
     filing = state.take_to_file(LIMIT, CLOSED_MS - WIDTH_MS)
-    assert filing.offsets == {SLOT: [0, 1, 2]}
+    assert filing.offsets == {BUCKET: [0, 1, 2]}
     assert state.placing.to_file == many
 
 

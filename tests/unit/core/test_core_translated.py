@@ -11,7 +11,7 @@ from tarry.core.request.request import Request
 from tarry.core.request.translated import TranslatedMessage
 from tarry.core.wheel.filed import FILED, filed_headers, read_filed
 
-SLOT = Source(1, 4)
+BUCKET = Source(1, 4)
 NOW_MS = 1_767_225_600_000
 DIALECT_HEADERS: dict[str, Headers] = {
     "etf1": [("scheduler-epoch", b"1767225660"), ("scheduler-target-topic", b"a.b"), ("scheduler-target-key", b"t")],
@@ -39,9 +39,9 @@ def test_through_a_bucket_it_stays_what_it_was(dialect: str, more: Headers) -> N
         # As it lies there, it has its original key: a dead letter can be made of it without the service.
         headers: Headers = [(name, value) for name, value in filed_headers(first) if isinstance(value, bytes | None)]
         assert headers[:-1] == first.original_headers
-        again = read_filed(SLOT, 7, first.original_key, first.value, headers)
+        again = read_filed(BUCKET, 7, first.original_key, first.value, headers)
         assert isinstance(again, TranslatedMessage)
-        assert (again.source, again.offset, again.sequence) == (SLOT, 7, 42)
+        assert (again.source, again.offset, again.sequence) == (BUCKET, 7, 42)
         for name in (
             "due_ms",
             "key",
@@ -64,7 +64,7 @@ def test_a_dialect_that_is_not_known_here_is_refused() -> None:
     assert isinstance(packed, bytes)
     strange: Headers = [(FILED, packed.replace(b" etf1 ", b" etf2 "))]
     with pytest.raises(ValueError, match="etf2"):
-        read_filed(SLOT, 7, b"s", b"value", strange)
+        read_filed(BUCKET, 7, b"s", b"value", strange)
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
