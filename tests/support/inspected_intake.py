@@ -11,6 +11,7 @@ from tarry.core.wheel.overflow import Upkeep
 from tarry.handle import Handle
 from tarry.headers import derived_id
 from tarry.kafka.birth import Birth
+from tarry.kafka.each_once import all_waiting
 from tarry.kafka.inspector import Inspector, Waiting
 from tarry.kafka.intake_topics import make_or_check
 from tarry.kafka.offsets import Offsets
@@ -22,6 +23,8 @@ from tarry.service.worker.plan import IntakePlan
 from tarry.testing import FakeBroker, ManualClock, Step
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tarry.kafka.types import Place
 
 GEOMETRY = Geometry(1_000, 3, 3)
@@ -48,6 +51,8 @@ class InspectedIntake:
         self.inspector = Inspector(self.looking, "group", self.clock, self._progress)
         self.turns_meanwhile = 0
         """How often the worker turns at each request of the inspector."""
+        self.once_before: dict[str, Callable[[], object]] = {}
+        """What is to happen before the inspector's next request of a kind."""
         self._worker: Worker | None = None
 
     def send(self, delay_ms: int, partition: int = 0, name: bytes | None = None) -> Handle:
@@ -88,18 +93,11 @@ class InspectedIntake:
         self._worker = None
 
     def waiting(self, policy: IntakePolicy = POLICY) -> list[Waiting]:
-        backlogs = self.inspector.survey("in")
-        states = self.inspector.journals(backlogs)
-        requests = RequestReader(policy)
-        return [
-            *self.inspector.in_intake(backlogs, requests, states),
-            *self.inspector.in_levels(backlogs, states),
-            *self.inspector.in_parked(backlogs, states),
-        ]
+        backlogs, states = self.inspector.look("in")
+        return list(all_waiting(self.inspector, backlogs, states, RequestReader(policy)))
 
     def rows(self) -> list[PendingRow]:
-        backlogs = self.inspector.survey("in")
-        return list(at_most(backlogs, self.inspector.journals(backlogs)))
+        return list(at_most(*self.inspector.look("in")))
 
     def at_most(self) -> int:
         return sum(row.size for row in self.rows())
@@ -115,7 +113,9 @@ class InspectedIntake:
         self.read[0] += read
         self.read[1] += more
 
-    def _meanwhile(self, _step: Step) -> None:
+    def _meanwhile(self, step: Step) -> None:
+        if (happen := self.once_before.pop(step.call, None)) is not None:
+            happen()
         if self._worker is not None:
             for _ in range(self.turns_meanwhile):
                 self._worker.turn()

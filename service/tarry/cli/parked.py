@@ -83,7 +83,7 @@ def parked(
         for topic in [intake] if intake else [one.topic for one in settings.intakes]:
             if purge is not None and run:
                 _purge(cluster, inspector, topic, purge, timeout_ms, as_json=as_json)
-            rows = by_target(inspector.parked(inspector.survey(topic)))
+            rows = by_target(inspector.parked(*inspector.look(topic)))
             if purge is not None:
                 messages = sum(row.messages for row in rows if row.target == purge)
                 typer.echo(_told(topic, purge, messages, purged=run, as_json=as_json))

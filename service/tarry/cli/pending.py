@@ -3,7 +3,7 @@
 import json
 import os
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Annotated
 
 import typer
@@ -12,10 +12,10 @@ from tarry.cli.inspect import configured, open_inspector
 from tarry.cli.options import ConfigOption, JsonOption, ServersOption, value_of
 from tarry.cli.pending_rows import PendingRow, at_most, by_due_time, listed
 from tarry.clock import SystemClock
-from tarry.config import Config
 from tarry.core.request.reader import RequestReader
 from tarry.kafka.backlog import Backlog
-from tarry.kafka.inspector import Inspector, Waiting
+from tarry.kafka.each_once import all_waiting, waiting_about
+from tarry.kafka.inspector import Waiting
 from tarry.service.app import policy_at
 from tarry.units import parse_instant_ms, shown
 
@@ -65,15 +65,17 @@ def pending(
     settings, cluster = configured(config, bootstrap_servers)
     with open_inspector(settings, cluster) as inspector:
         for topic in [intake] if intake else [one.topic for one in settings.intakes]:
-            backlogs = inspector.survey(topic)
+            backlogs, states = inspector.look(topic)
             say_unserved(topic, settings.service.group, backlogs)
+            requests = RequestReader(policy_at(settings, topic))
             if at_ms is not None:
-                _list(_of_time(inspector, settings, backlogs, at_ms), as_json=as_json)
+                width_ms = settings.overflow.width_ms
+                _list(waiting_about(inspector, backlogs, states, requests, at_ms, width_ms), as_json=as_json)
             elif exact:
-                rows = by_due_time(_all(inspector, settings, backlogs), SystemClock().now_ms())
+                rows = by_due_time(all_waiting(inspector, backlogs, states, requests), SystemClock().now_ms())
                 _table(topic, "", list(rows), as_json=as_json)
             else:
-                rows = at_most(backlogs, inspector.journals(backlogs), by_bucket=by_bucket)
+                rows = at_most(backlogs, states, by_bucket=by_bucket)
                 _table(topic, "at most ", list(rows), as_json=as_json)
 
 
@@ -94,30 +96,6 @@ def say_unserved(topic: str, group: str, backlogs: Sequence[Backlog]) -> None:
         which = topic if len(unserved) == len(backlogs) else f"{topic}, partitions {', '.join(unserved)}"
         text = "`tarry serve` has not served it yet, or its offsets are lost; all of its records count as waiting"
         typer.echo(f"tarry: {which}: group {group} has no checkpoint: {text}", err=True)
-
-
-def _all(inspector: Inspector, settings: Config, backlogs: Sequence[Backlog]) -> Iterator[Waiting]:
-    requests = RequestReader(policy_at(settings, backlogs[0].place[0]))
-    states = inspector.journals(backlogs)
-    yield from inspector.in_intake(backlogs, requests, states)
-    yield from inspector.in_levels(backlogs, states)
-    yield from inspector.in_parked(backlogs, states)
-
-
-def _of_time(inspector: Inspector, settings: Config, backlogs: Sequence[Backlog], at_ms: int) -> Iterator[Waiting]:
-    """Return the messages in the buckets that cover a time, and those in memory or parked that are due in its width."""
-    requests = RequestReader(policy_at(settings, backlogs[0].place[0]))
-    states = inspector.journals(backlogs)
-    width_ms = settings.overflow.width_ms
-    for found in inspector.in_intake(backlogs, requests, states):
-        if found.due_ms is not None and found.due_ms // width_ms == at_ms // width_ms:
-            yield found
-    for backlog in backlogs:
-        for bucket in reversed(backlog.buckets_of(at_ms)):
-            yield from inspector.in_levels([backlog], states, bucket)
-    for found in inspector.in_parked(backlogs, states):
-        if found.due_ms is not None and found.due_ms // width_ms == at_ms // width_ms:
-            yield found
 
 
 def _table(topic: str, bound: str, rows: Sequence[PendingRow], *, as_json: bool) -> None:

@@ -22,7 +22,7 @@ from tarry.errors import UsageError
 from tarry.handle import Handle
 from tarry.headers import NAME
 from tarry.kafka.backlog import Backlog
-from tarry.kafka.inspector import Inspector, Waiting
+from tarry.kafka.inspector import Inspector, States, Waiting
 from tarry.service.app import policy_at
 from tarry.units import format_instant, shown
 
@@ -70,18 +70,22 @@ def schedules(
             # Rows are as of now: an occurrence that is due while the logs are read is not late.
             now_ms = SystemClock().now_ms()
             place = None if raw_key is None else partition_of(raw_key, inspector.partitions(topic))
-            backlogs = inspector.survey(topic, place)
+            backlogs, states = inspector.look(topic, place)
             say_unserved(topic, settings.service.group, backlogs)
-            waiting = _waiting(inspector, settings, backlogs, raw_key, raw_name)
+            waiting = _waiting(inspector, settings, backlogs, states, raw_key, raw_name)
             found = _newest(one for one in waiting if _is_wanted(one, raw_key, raw_name))
             _print(topic, found, now_ms, settings.wheel.tick_ms, as_json=as_json)
 
 
 def _waiting(
-    inspector: Inspector, settings: Config, backlogs: Sequence[Backlog], key: bytes | None, name: bytes | None
+    inspector: Inspector,
+    settings: Config,
+    backlogs: Sequence[Backlog],
+    states: States,
+    key: bytes | None,
+    name: bytes | None,
 ) -> Iterator[Waiting]:
     """Yield what waits where such schedules can be, in the order in which messages move, so that none is missed."""
-    states = inspector.journals(backlogs)
     requests = RequestReader(policy_at(settings, backlogs[0].place[0]))
     yield from inspector.in_intake(backlogs, requests, states, to_now=True)
     # A schedule has a name, and the journal knows all names of what waits in the levels.

@@ -206,6 +206,39 @@ class Inspector:
 
     # -- offsets ------------------------------------------------------------------------------------------------------
 
+    def look(self, intake: str, partition: int | None = None) -> tuple[list[Backlog], dict[Place, JournalState]]:
+        """Survey all partitions of an intake, or one, and read their journals.
+
+        Raises:
+            UsageError: as `survey` and `journals`.
+            BrokerError: no answer.
+        """
+        backlogs = self.survey(intake, partition)
+        states = self.journals(backlogs)
+        found, begins = {backlog.place: backlog for backlog in backlogs}, dict[Place, int]()
+        while late := self._begin_too_early(backlogs, begins):
+            backlogs = self._survey(late)
+            states.update(self.journals(backlogs))
+            found.update((backlog.place, backlog) for backlog in backlogs)
+        return list(found.values()), states
+
+    def _begin_too_early(self, backlogs: Iterable[Backlog], begins: dict[Place, int]) -> list[Place]:
+        """Return the partitions whose journal was trimmed, perhaps before it was read: a new survey may know more.
+
+        Args:
+            backlogs: the partitions, as surveyed last.
+            begins: where their journals were read from at last; those of `backlogs` are added.
+        """
+        # If a survey brings nothing new, the records were deleted by somebody else, or the checkpoint is an older one.
+        new = {
+            journal_of(one.place): one
+            for one in backlogs
+            if one.checkpoint is not None and one.journal_begin > begins.get(one.place, -1)
+        }
+        begins.update((one.place, one.journal_begin) for one in new.values())
+        starts = self._offsets.starts(new) if new else {}
+        return [one.place for journal, one in new.items() if starts[journal] > one.journal_begin]
+
     def survey(self, intake: str, partition: int | None = None) -> list[Backlog]:
         """Ask for the offsets and checkpoints of all partitions of an intake, or of one.
 
@@ -217,7 +250,9 @@ class Inspector:
         there = range(self.partitions(intake))
         if partition is not None and partition not in there:
             raise UsageError(f"{intake} has no partition {partition}")
-        places = [(intake, number) for number in (there if partition is None else [partition])]
+        return self._survey([(intake, number) for number in (there if partition is None else [partition])])
+
+    def _survey(self, places: Sequence[Place]) -> list[Backlog]:
         checkpoints = {}
         lows = {}
         for place, (low, metadata) in self._committed(places).items():
@@ -496,9 +531,8 @@ class Inspector:
                 id_, at = found.id.decode(), (found.sequence, _repeated(found), offset, found.name)
                 yield Waiting(backlog.place, found.source, "message", found.due_ms, id_, found.key, target, *at)
 
-    def parked(self, backlogs: Sequence[Backlog], states: States | None = None) -> Iterator[ParkedMessages]:
+    def parked(self, backlogs: Sequence[Backlog], states: States) -> Iterator[ParkedMessages]:
         """Return which targets have messages in the parked logs: from the journals, without reading all messages."""
-        states = self.journals(backlogs) if states is None else states
         for backlog in backlogs:
             found = states[backlog.place].parked.by_target()
             log = level_log_of(backlog.place, PARKED)
@@ -521,8 +555,8 @@ class Inspector:
             UsageError: there is no such intake.
             BrokerError: no answer.
         """
-        [backlog] = self.survey(intake, partition_of(key, self.partitions(intake)))
-        found = self.journals([backlog])[backlog.place].names.index.find(hash_of(key, name))
+        [backlog], states = self.look(intake, partition_of(key, self.partitions(intake)))
+        found = states[backlog.place].names.index.find(hash_of(key, name))
         return backlog.place, found, backlog.checkpoint is not None
 
     # -- results ------------------------------------------------------------------------------------------------------

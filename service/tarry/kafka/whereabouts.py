@@ -96,7 +96,7 @@ def find(inspector: Inspector, handle: Handle, policy: IntakePolicy, spot: Spot 
     if found is not None and found["outcome"] != Outcome.DUPLICATE:
         whereabouts.result = found
         return whereabouts
-    search.waiting(backlog, whereabouts)
+    search.waiting(whereabouts)
     if whereabouts.waits_in is None:
         whereabouts.result = search.best([search.results(since, None), search.results(None, since)])
     return whereabouts
@@ -109,8 +109,8 @@ def targets_under(inspector: Inspector, intake: str, key: bytes, name: bytes, po
         UsageError: there is no such intake.
         BrokerError: no answer.
     """
-    [backlog] = inspector.survey(intake, partition_of(key, inspector.partitions(intake)))
-    states, named = inspector.journals([backlog]), hash_of(key, name)
+    [backlog], states = inspector.look(intake, partition_of(key, inspector.partitions(intake)))
+    named = hash_of(key, name)
     # First the intake: what is read meanwhile is found afterwards.
     unread = inspector.in_intake([backlog], RequestReader(policy), states, to_now=True)
     targets = {one.target for one in unread if one.name == named and one.kind == "message"}
@@ -133,8 +133,8 @@ def is_replaced(inspector: Inspector, waiting: Waiting, policy: IntakePolicy) ->
     """
     if waiting.name is None:
         return False
-    [backlog] = inspector.survey(*waiting.place)
-    unread = inspector.in_intake([backlog], RequestReader(policy), inspector.journals([backlog]), to_now=True)
+    [backlog], states = inspector.look(*waiting.place)
+    unread = inspector.in_intake([backlog], RequestReader(policy), states, to_now=True)
     return any(one.name == waiting.name and one.kind == "message" and one.sequence > waiting.sequence for one in unread)
 
 
@@ -165,9 +165,9 @@ class _Search:
                     return result
         return None
 
-    def waiting(self, backlog: Backlog, whereabouts: Whereabouts) -> None:
+    def waiting(self, whereabouts: Whereabouts) -> None:
         """Look through the logs in which it may wait."""
-        states = self._inspector.journals([backlog])
+        [backlog], states = self._inspector.look(*self._place)
         met: dict[int, tuple[Waiting, tuple[Bucket, int] | None]] = {}
         newest_cancel = -1
         for found, bucket in self._matching(backlog, states):

@@ -11,6 +11,7 @@ from tarry.core.murmur2 import partition_of
 from tarry.core.progress.source import INTAKE, Source
 from tarry.core.request.dialects import DIALECTS
 from tarry.core.request.intake_policy import IntakePolicy
+from tarry.core.request.reader import RequestReader
 from tarry.core.wheel.filed import FILED, filed_headers
 from tarry.core.wheel.levels import Bucket
 from tarry.core.wheel.overflow import STRANGE
@@ -18,9 +19,10 @@ from tarry.errors import UsageError
 from tarry.handle import Handle
 from tarry.headers import derived_id
 from tarry.kafka.backlog_index import DueRange, bucket_counts
+from tarry.kafka.each_once import all_waiting, waiting_about
 from tarry.kafka.inspector import Waiting
 from tarry.kafka.topics import wheel_topic
-from tests.support.inspected_intake import GEOMETRY, InspectedIntake
+from tests.support.inspected_intake import GEOMETRY, POLICY, InspectedIntake
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -194,6 +196,111 @@ def test_a_message_that_moves_on_while_it_is_looked_for_is_found() -> None:
         seen[-1 if found.waits_in is None else found.waits_in.level] += 1
     assert seen[-1] > 10
     assert seen[1] > 1
+
+
+def test_what_moves_on_while_all_is_read_is_met_once() -> None:
+    scene = InspectedIntake(marker_lag_ms=(0, 40))
+    for number in range(200):
+        scene.send(3_000 + number * 300, number % 2)
+    scene.serve(500)
+    scene.turns_meanwhile = 5
+    logs = [(wheel_topic("in", level), partition) for level in (1, 2) for partition in (0, 1)]
+    filed = looks = 0
+    while len(scene.delivered()) < 150:
+        begins_at = sum(scene.inspector.offsets.ends(logs, committed=False).values())
+        found = ids(scene.waiting())
+        assert len(found) == len(set(found))
+        left = {handle.id for handle in scene.handles} - scene.delivered()
+        assert left <= set(found)
+        filed += sum(scene.inspector.offsets.ends(logs, committed=False).values()) - begins_at
+        looks += 1
+    assert (filed > 50, looks > 10) == (True, True), (filed, looks)
+
+
+def test_what_moves_on_while_the_buckets_of_a_time_are_read_is_met_once() -> None:
+    scene = InspectedIntake(marker_lag_ms=(0, 40))
+    for number in range(200):
+        scene.send(25_000 + number, number % 2)
+    scene.serve(500)
+    scene.turns_meanwhile = 3
+    sources: set[Source] = set()
+    due_ms = scene.handles[0].due_ms
+    while not scene.delivered():
+        backlogs, states = scene.inspector.look("in")
+        near = waiting_about(scene.inspector, backlogs, states, RequestReader(POLICY), due_ms, GEOMETRY.width_ms)
+        found = list(near)
+        wanted = {one.id for one in scene.handles if one.due_ms // GEOMETRY.width_ms == due_ms // GEOMETRY.width_ms}
+        assert ids(found) == sorted({one.id for one in found})
+        assert wanted - scene.delivered() <= set(ids(found))
+        sources |= {one.source for one in found}
+    assert {source.level for source in sources} == {1, 2, 3}
+
+
+def test_what_moves_down_and_is_trimmed_before_its_level_is_read_is_met() -> None:
+    scene = InspectedIntake()
+    handles = [scene.send(13_000) for _ in range(30)]
+    scene.serve(1_000)
+    backlogs, states = scene.inspector.look("in")
+    assert {one.level for one in backlogs[0].stretches()} == {3}
+    scene.once_before["fetch"] = lambda: scene.serve(10_000)
+    found = all_waiting(scene.inspector, backlogs, states, RequestReader(POLICY))
+    assert ids(list(found)) == sorted(handle.id for handle in handles)
+    assert not scene.delivered()
+    assert 2 in {one.level for one in scene.inspector.survey("in", 0)[0].stretches()}
+
+
+def test_what_is_sent_while_all_is_read_did_not_wait_when_it_began() -> None:
+    scene = InspectedIntake()
+    handle = scene.send(20_000)
+    scene.serve(100)
+
+    def send_another() -> None:
+        scene.send(20_000)
+        scene.serve(100)
+
+    scene.once_before["fetch"] = send_another
+    assert ids(scene.waiting()) == [handle.id]
+    assert len(scene.waiting()) == 2
+
+
+def test_a_journal_that_is_trimmed_before_it_is_read_is_looked_at_anew() -> None:
+    scene = InspectedIntake()
+    scene.serve(50)
+    soon = scene.send(900)  # in memory, so the low watermark stays there
+    gone = [scene.send(50) for _ in range(20)]
+    scene.serve(300)
+    assert scene.delivered() == {handle.id for handle in gone}
+    [early, _] = scene.inspector.survey("in")
+
+    def serve_for_minutes() -> None:
+        for _ in range(150):
+            scene.send(50)
+            scene.serve(1_000)
+
+    scene.once_before["fetch"] = serve_for_minutes
+    backlogs, states = scene.inspector.look("in")
+    assert soon.id in scene.delivered()
+    assert list(scene.inspector.in_intake(backlogs, RequestReader(POLICY), states)) == []
+    # The first survey and what the journal has now do not belong together.
+    assert starts_of_journal(scene) > early.journal_begin
+    late = scene.inspector.journals([early])
+    assert len(list(scene.inspector.in_intake([early], RequestReader(POLICY), late))) == 21
+
+
+def test_a_journal_of_which_somebody_has_deleted_records_is_looked_at_twice_and_no_more() -> None:
+    scene = InspectedIntake()
+    handle = scene.send(400_000)
+    scene.serve(1_000)
+    scene.stop()
+    [backlog, _] = scene.inspector.survey("in")
+    scene.inspector.offsets.trim({("in.journal", 0): backlog.journal_end})
+    assert starts_of_journal(scene) > backlog.journal_begin
+    assert ids(scene.waiting()) == [handle.id]
+
+
+def starts_of_journal(scene: InspectedIntake) -> int:
+    journal = "in.journal", 0
+    return scene.inspector.offsets.starts([journal])[journal]
 
 
 def test_a_named_message_that_is_decided_and_moves_on_while_it_is_looked_for_is_met() -> None:

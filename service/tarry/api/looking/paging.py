@@ -24,7 +24,7 @@ from tarry.core.request.reader import RequestReader
 from tarry.handle import Handle
 from tarry.kafka.backlog import Backlog
 from tarry.kafka.backlog_index import DueRange
-from tarry.kafka.inspector import DueSpan, Inspector, Waiting
+from tarry.kafka.inspector import DueSpan, Inspector, States, Waiting
 from tarry.service.app import policy_at
 
 PACE: Final = 100
@@ -186,7 +186,7 @@ def read_page(
         BrokerError: Kafka does not answer.
     """
     only = None if wanted.key is None or wanted.name is None else partition_of(wanted.key, inspector.partitions(intake))
-    backlogs = inspector.survey(intake)
+    backlogs, states = inspector.look(intake)
     ends = [one.end for one in backlogs]
     now_ms = clock.now_ms()
     at = cursor.checked(intake, ends, now_ms) if cursor else MessageCursor(intake, ends, now_ms, BEGIN)
@@ -194,7 +194,7 @@ def read_page(
         at.crowd.check(backlogs)
     end_ms = clock.monotonic_ms() + within_ms
     requests = RequestReader(policy_at(settings, intake))
-    scan = _Scan(inspector, backlogs, requests, at, wanted, most, sees, only, crowd_from or MOST)
+    scan = _Scan(inspector, backlogs, states, requests, at, wanted, most, sees, only, crowd_from or MOST)
     page = scan.page(lambda: clock.monotonic_ms() > end_ms)
     if at.crowd is not None:
         at.crowd.check(inspector.survey(intake))  # it may have been closed meanwhile, and met in two places
@@ -208,6 +208,7 @@ class _Scan:
         self,
         inspector: Inspector,
         backlogs: Sequence[Backlog],
+        states: States,
         requests: RequestReader,
         at: MessageCursor,
         wanted: Wanted,
@@ -225,7 +226,7 @@ class _Scan:
         self._most = most
         self._sees = sees
         self._crowd_from = crowd_from
-        self._states = inspector.journals(backlogs)
+        self._states = states
         self._searched = 0
 
     def page(self, is_over: Callable[[], bool]) -> Page:

@@ -77,8 +77,7 @@ def read_plans(inspector: Inspector, settings: Config, clock: Clock, intake: str
         BrokerError: Kafka does not answer.
     """
     now_ms, end_ms = clock.now_ms(), clock.monotonic_ms() + LOOK_MS
-    backlogs = inspector.survey(intake)
-    states = inspector.journals(backlogs)
+    backlogs, states = inspector.look(intake)
     requests = RequestReader(policy_at(settings, intake))
     # A schedule has a name, and the journal knows all names of what waits in the levels.
     named = [one for one in backlogs if states[one.place].names.index.count]

@@ -92,8 +92,7 @@ def look_at(inspector: Inspector, settings: Config, intake: str, now_ms: int) ->
         UsageError: there is no such intake.
         BrokerError: Kafka does not answer.
     """
-    backlogs = inspector.survey(intake)
-    states = inspector.journals(backlogs)
+    backlogs, states = inspector.look(intake)
     policy = policy_at(settings, intake)
     late = overdue(inspector, backlogs, states, RequestReader(policy), now_ms)
     longest_ms = policy.max_delay_ms if policy.fixed_delay_ms is None else policy.fixed_delay_ms

@@ -144,8 +144,8 @@ class WaitingSteps:
     def _found(self, handled: Bits) -> list[tuple[int, Waiting]]:
         """Return the messages that still wait, with their numbers, by due time."""
         asked, inspector = self._asked, self._inspector
-        backlogs = [one for one in inspector.survey(asked.intake) if one.place[1] in asked.picked.partitions]
-        states = inspector.journals(backlogs)
+        backlogs, states = inspector.look(asked.intake)
+        backlogs = [one for one in backlogs if one.place[1] in asked.picked.partitions]
         requests = RequestReader(self._policies[0])
         span = DueSpan(asked.from_ms, min(asked.until_ms, FOREVER_MS))
         found: dict[int, Waiting] = {}

@@ -30,7 +30,7 @@ from tarry.kafka.backlog import Backlog
 from tarry.kafka.broker_time import RECENT_MS, ComparedClock, clocks_of
 from tarry.kafka.control import Control
 from tarry.kafka.group import owners_of
-from tarry.kafka.inspector import Inspector
+from tarry.kafka.inspector import Inspector, States
 from tarry.kafka.offsets import Offsets
 from tarry.kafka.overdue import overdue
 from tarry.kafka.partition_logs import level_log_of
@@ -91,10 +91,10 @@ def troubles(
         backlogs: dict[str, list[Backlog]] = {}
         for intake in intakes:
             try:
-                backlogs[intake.topic] = inspector.survey(intake.topic)
+                backlogs[intake.topic], states = inspector.look(intake.topic)
                 paused = yield from _pauses(settings, cluster, intake, known, clock)
                 targets = {pause.target for pause in paused}
-                yield from _waiting(settings, inspector, intake, backlogs[intake.topic], targets, clock)
+                yield from _waiting(settings, inspector, intake, backlogs[intake.topic], states, targets, clock)
             except TarryError as error:
                 yield Finding(NOTE, f"messages of {intake.topic}: could not check whether any is overdue: {error}")
         try:
@@ -192,12 +192,12 @@ def _waiting(
     inspector: Inspector,
     intake: Intake,
     backlogs: Sequence[Backlog],
+    states: States,
     paused: Container[str],
     clock: Clock,
 ) -> Iterator[Finding]:
     """Return a line for what is overdue, for what is parked, and for what is not deleted."""
-    states, now_ms = inspector.journals(backlogs), clock.now_ms()
-    requests = RequestReader(policy_of(settings, intake))
+    requests, now_ms = RequestReader(policy_of(settings, intake)), clock.now_ms()
     for place, since_ms in sorted(overdue(inspector, backlogs, states, requests, now_ms).items()):
         yield Finding(
             NOTE,
@@ -205,7 +205,7 @@ def _waiting(
             f"check that `tarry serve` runs, and read its log ({RUNBOOK}#tarryoverdue)",
         )
     parked: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
-    for one in inspector.parked(backlogs):
+    for one in inspector.parked(backlogs, states):
         parked[one.target].append((one.messages, now_ms if one.since_ms is None else one.since_ms))
     for target, found in sorted(parked.items()):
         if target in paused:  # it has a line

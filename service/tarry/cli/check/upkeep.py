@@ -44,8 +44,7 @@ def left_behind(cluster: Cluster, group: str, configured: Iterable[str], there: 
     try:
         with closing(Inspector(cluster, group, SystemClock())) as inspector:
             for topic in inspector.served((one, partition) for one in others for partition in range(there[one])):
-                backlogs = inspector.survey(topic)
-                waiting = sum(row.size for row in at_most(backlogs, inspector.journals(backlogs)))
+                waiting = sum(row.size for row in at_most(*inspector.look(topic)))
                 how_many = f"at most {waiting}, which are not delivered" if waiting else "none"
                 yield (
                     f"intake {topic}: group {group} has served it before, but it is not configured; "

@@ -9,7 +9,6 @@ from contextlib import closing
 
 from tarry.clock import SystemClock
 from tarry.config import Config, Intake
-from tarry.kafka.backlog import Backlog
 from tarry.kafka.inspector import Inspector
 from tarry.kafka.settings import Cluster
 from tarry.kafka.takeover import another_shape
@@ -33,9 +32,5 @@ def refusals(settings: Config, cluster: Cluster, intake: Intake) -> Iterator[str
             checkpoint = backlog.checkpoint
             if checkpoint is None or checkpoint.geometry == wanted or not checkpoint.geometry.levels:
                 continue
-            if _holds_any(inspector, backlog):
+            if any(True for _ in inspector.in_levels(*inspector.look(*backlog.place))):
                 yield another_shape(backlog.place, checkpoint.geometry)
-
-
-def _holds_any(inspector: Inspector, backlog: Backlog) -> bool:
-    return any(True for _ in inspector.in_levels([backlog], inspector.journals([backlog])))

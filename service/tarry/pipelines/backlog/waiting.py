@@ -75,8 +75,7 @@ def waiting(
     # The journal covers all results below these ends.
     results_from = topics.ends([intake + RESULTS])
     with closing(Inspector(topics.cluster, group, SystemClock())) as looking:
-        backlogs = looking.survey(intake)
-        states = looking.journals(backlogs)
+        backlogs, states = looking.look(intake)
     is_done = _done_table(topics.spark, backlogs, states).localCheckpoint()
     names = _Names(topics.spark, backlogs, states)
     on_progress(f"{intake}: reading the intake")
