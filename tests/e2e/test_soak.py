@@ -85,6 +85,7 @@ def last(
     foreign.verify(SERVED_WITHIN_S)
     tell(f"  {len(foreign.sent)} foreign records are dead letters")
     tell(f"  trimmed past stragglers: up to {trimmed:,} offsets of a log; parked log: {parked_in(lab):,} offsets")
+    chaos.start_aborted()
     # The first straggler of each log is among its first offsets, and waits until the end of the round.
     assert for_s < LONG_ROUND_S or trimmed > REFILE_FROM, "stragglers were filed again"
     wait_empty(lab.bootstrap, lab.intake, workload, reader, SERVED_WITHIN_S)

@@ -14,6 +14,7 @@ from tarry.devbroker import EmbeddedBroker
 from tarry.devbroker.ports import HOST, free_port
 from tarry.testing import PRODUCE, Fault
 from tarry.testing.proxy import Side
+from tarry.testing.serve import ServeError
 from tests.support.brokers import is_alive
 from tests.support.checker import Arrived
 from tests.support.further_broker import FurtherBroker
@@ -26,6 +27,10 @@ SERVED_WITHIN_S: Final = 60.0
 
 ENDED_AT_ONCE: Final = 128 + signal.SIGTERM
 """The exit code of a service that SIGTERM ends before it has started its processes."""
+
+ABORTED: Final = 128 + signal.SIGABRT
+BY_THE_CLIENT_LIBRARY: Final = "rd_kafka_enq_once_del_source_return: Assertion `eonce->refcnt > 0' failed"
+"""What librdkafka says when it aborts the process: a connection ended while it was asked about a group (#4605)."""
 
 INIT_PRODUCER_ID: Final = 22
 ADD_PARTITIONS_TO_TXN: Final = 24
@@ -171,6 +176,7 @@ class Chaos:
 
     def strike(self) -> None:
         """Inject a random fault, and one time in three a second one before the recovery from the first."""
+        self.start_aborted()
         for _ in range(self._choose.choice((1, 1, 2))):
             harm = self._choose.choice(
                 (
@@ -189,6 +195,21 @@ class Chaos:
             )
             harm()
             self.done[harm.__name__] += 1
+
+    def start_aborted(self) -> None:
+        """Start the services again that the client library has aborted, as the platform of a service does.
+
+        Raises:
+            ServeError: one has ended for another reason.
+        """
+        for serve in self._services:
+            try:
+                serve.check_running()
+            except ServeError:
+                if BY_THE_CLIENT_LIBRARY not in serve.tail(100) or serve.wait_ended() != ABORTED:
+                    raise
+                self.done["aborted by the client library"] += 1
+                serve.start().wait_serving()
 
     def worker_killed(self) -> None:
         """kill -9 of a process under its supervisor."""
