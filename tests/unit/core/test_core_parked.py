@@ -1,5 +1,6 @@
 """Parked messages: filed to the parked log head first, read again in order, and known to a take-over by the journal."""
 
+import random
 from collections import Counter
 from collections.abc import Iterable
 
@@ -48,6 +49,8 @@ class Shelf:
         self.start = self.end = 0
         self.journal: list[Entry] = []
         self.let_go: list[int] = []
+        self.passed = 0
+        """How many offsets were read, or read over."""
         self.take_over()
 
     def take_over(self) -> None:
@@ -99,10 +102,11 @@ class Shelf:
             return []
         while not wanted.is_complete:
             if (one := self.records.get(wanted.position)) is None:
-                wanted.reach(wanted.position + 1)
+                wanted.reach(next((at for at in sorted(self.records) if at > wanted.position), self.end))
             else:
                 headers = filed_headers(one)
                 wanted.accept(wanted.position, one.key, one.value, headers)  # type: ignore[arg-type]  # all are bytes
+        self.passed += wanted.position - wanted.start
         assert self.parked.restore(wanted) == missing
         return [one.sequence for one in wanted.messages]
 
@@ -523,6 +527,108 @@ def test_after_a_take_over_the_log_is_read_to_its_end_so_that_it_can_be_trimmed(
         shelf.deliver("out")
     assert read == [5]
     assert shelf.log.of("out") is None
+
+
+def test_after_a_take_over_the_log_is_read_once_for_all_targets_and_not_by_each() -> None:
+    shelf = Shelf()
+    targets = [f"out-{number}" for number in range(20)]
+    sent: dict[str, list[int]] = {target: [] for target in targets}
+    for number in range(400):
+        target = targets[number % 20]
+        shelf.park(number, target=target)
+        assert shelf.file(LATER_MS + PARK_AFTER_MS * (number + 1)) == [number]
+        sent[target].append(number)
+        shelf.end += JOIN  # messages of other targets
+    shelf.take_over()
+    late_ms = LATER_MS + PARK_AFTER_MS * 1_000
+    shelf.read(targets[0])
+    assert shelf.passed == shelf.end
+    for target in targets:
+        found = []
+        while target in shelf.parked:
+            shelf.read(target)
+            found += shelf.deliver(target, now_ms=late_ms)
+        assert found == sent[target]
+    assert shelf.passed < 1.1 * shelf.end
+
+
+def test_what_is_done_is_not_read_again_where_another_reading_has_passed() -> None:
+    shelf = Shelf()
+    for number in range(6):
+        shelf.park(number, target="out" if number else "other")
+        shelf.file(LATER_MS + PARK_AFTER_MS * (number + 1))
+        shelf.end += JOIN
+    for number in (1, 2, 3):
+        assert shelf.read() == [number]
+        assert shelf.deliver() == [number]
+    shelf.take_over()
+    log = shelf.log.of("out")
+    assert log is not None
+    first = next(offset for offset, one in shelf.records.items() if one.sequence == 4)
+    assert log.low < first
+    shelf.read("other")
+    assert (log.low, log.next_run()) == (first, (first, first + 1))
+
+
+def test_a_target_of_which_nothing_is_left_in_the_log_is_missed_also_after_another_was_read() -> None:
+    shelf = Shelf()
+    for number, target in enumerate(("out", "gone", "out")):
+        shelf.park(number, target=target)
+        shelf.file(LATER_MS + PARK_AFTER_MS * (number + 1))
+    del shelf.records[2]  # somebody has deleted it
+    shelf.take_over()
+    assert shelf.read("out") == [0, 2]
+    assert shelf.parked.by_target() == {"out": 2, "gone": 1}
+    assert shelf.read("gone", missing=1) == []
+    assert list(shelf.parked.targets) == ["out"]
+
+
+@pytest.mark.parametrize("case", range(60))
+def test_whatever_is_read_of_whom_in_which_order_each_target_gets_all_of_its_messages_in_order(
+    case: int, seed: int
+) -> None:
+    choose = random.Random(f"{seed} {case}")
+    shelf = Shelf()
+    targets = [f"out-{number}" for number in range(choose.randint(1, 5))]
+    sent: dict[str, list[int]] = {target: [] for target in targets}
+    found: dict[str, list[int]] = {target: [] for target in targets}
+    now_ms, number = LATER_MS, 0
+    deliver_ms = LATER_MS + PARK_AFTER_MS * 10_000
+
+    def file() -> None:
+        nonlocal now_ms, number
+        for _ in range(choose.randint(1, 6)):
+            target = choose.choice(targets)
+            shelf.park(number, target=target)
+            sent[target].append(number)
+            number += 1
+        now_ms += PARK_AFTER_MS
+        shelf.file(now_ms)
+        shelf.end += choose.choice((0, 0, 3 * JOIN))
+
+    def read() -> None:
+        shelf.read(choose.choice(targets), choose.choice((1, 3 * SIZE, 1 << 40)))
+
+    def deliver() -> None:
+        target = choose.choice(targets)
+        found[target] += shelf.deliver(target, choose.choice((1, 2, 100)), deliver_ms)
+
+    for _ in range(60):
+        steps = (file, file, read, read, read, deliver, deliver, lambda: shelf.parked.leave(choose.choice(targets)))
+        choose.choice(steps)()
+        if choose.random() < 0.15:
+            filed = {one.sequence for one in shelf.records.values()}
+            for target in targets:  # what is not in the log comes again from where it was
+                sent[target] = [one for one in sent[target] if one in filed]
+            shelf.take_over()
+    for target in targets:
+        for _ in range(1_000):
+            if target not in shelf.parked:
+                break
+            shelf.read(target, choose.choice((1, 1 << 40)))
+            found[target] += shelf.deliver(target, 100, deliver_ms)
+    assert found == sent
+    assert number > 5
 
 
 def test_messages_that_are_not_in_the_log_any_more_are_counted() -> None:

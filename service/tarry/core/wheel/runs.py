@@ -8,7 +8,7 @@ to jump. So a run may hold foreign records, and markers.
 """
 
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, MutableSequence
 
 from tarry.core.progress.journal import Range
 
@@ -30,6 +30,13 @@ def joined(ranges: Iterable[Range], most: int = JOIN) -> list[Range]:
         else:
             found.append((first, end))
     return found
+
+
+def add_run(runs: MutableSequence[Range], first: int, end: int) -> None:
+    """Add a range behind others, joined with the last one if at most `JOIN` offsets are between them."""
+    if runs and first - runs[-1][1] <= JOIN:
+        first = runs.pop()[0]
+    runs.append((first, end))
 
 
 class Runs:

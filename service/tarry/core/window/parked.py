@@ -17,18 +17,23 @@ that are delivered, but the target need not be back for that. While dead letters
 """
 
 from collections import deque
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from operator import attrgetter
+from typing import TYPE_CHECKING
 
 from tarry.core.batch import UNBOUNDED, Batch, Resolution
 from tarry.core.message import FiledMessage, Headers, HeldMessage, HeldPurge, OrderKey, order_key
 from tarry.core.progress.source import PARKED, Source
 from tarry.core.request.occurrence import Occurrence
 from tarry.core.wheel.filed import read_filed, target_of
+from tarry.core.wheel.runs import add_run
 from tarry.core.window.memory import Memory
 from tarry.core.window.names import Names
 from tarry.core.window.parked_log import ParkedLog, TargetLog
 from tarry.headers import ErrorCode, Outcome
+
+if TYPE_CHECKING:
+    from tarry.core.progress.journal import Range
 
 PARK_AFTER_MS = 30_000
 """A parked message stays in memory for this long after its due time, if there is room."""
@@ -45,13 +50,17 @@ class WantedMessages:
         start: the first offset to read.
         end: one above the last one.
         limit_bytes: the most memory; the first message may take more.
+        vague: other targets of which this reading finds out where their messages are.
     """
 
-    __slots__ = ("_limit_bytes", "_log", "end", "messages", "position", "size_bytes", "start")
+    __slots__ = ("_limit_bytes", "_log", "_met", "_vague", "end", "messages", "position", "size_bytes", "start")
 
-    def __init__(self, log: TargetLog, start: int, end: int, limit_bytes: int) -> None:
+    def __init__(self, log: TargetLog, start: int, end: int, limit_bytes: int, vague: Mapping[str, TargetLog]) -> None:
         self._log = log
         self._limit_bytes = limit_bytes
+        self._vague = vague
+        self._met: dict[str, list[Range]] = {topic: [] for topic in vague}
+        """Where messages of those targets are, by target."""
         self.start = self.position = start
         self.end = end
         self.messages: list[FiledMessage] = []
@@ -80,10 +89,19 @@ class WantedMessages:
         if self.is_complete or not self.position <= offset < self.end:
             return
         self.position = offset + 1
-        if target_of(headers) == self._log.target and self._log.is_wanted(offset):
-            message = read_filed(self._log.source, offset, key, value, headers)
-            self.messages.append(message)
-            self.size_bytes += message.size_bytes
+        topic = target_of(headers) or ""
+        if topic == self._log.target:
+            if self._log.is_wanted(offset):
+                message = read_filed(self._log.source, offset, key, value, headers)
+                self.messages.append(message)
+                self.size_bytes += message.size_bytes
+        elif topic in self._vague and self._vague[topic].is_wanted(offset):
+            add_run(self._met[topic], offset, offset + 1)
+
+    def tell_others(self) -> None:
+        """Let the other targets know where their messages are in what was read."""
+        for topic, log in self._vague.items():
+            log.learn(self.start, self.position, self._met[topic])
 
     def reach(self, position: int) -> None:
         """Note the reader's position: offsets below it that were not taken in hold nothing.
@@ -260,7 +278,7 @@ class Parked:
         queue, log = self._queues.get(topic), self.log.of(topic)
         if queue is None or queue.first or queue.is_tried or log is None or (run := log.next_run()) is None:
             return None
-        return WantedMessages(log, *run, limit_bytes)
+        return WantedMessages(log, *run, limit_bytes, self.log.vague(topic))
 
     def leave(self, topic: str) -> None:
         """Drop the messages of a target that were read from the log: it is still away, and they are there."""
@@ -281,6 +299,7 @@ class Parked:
         queue, log = self._queues.get(wanted.topic), self.log.of(wanted.topic)
         if queue is None or log is None or not wanted.is_of(log):
             return 0
+        wanted.tell_others()
         for message in wanted.messages:
             log.read(message.offset)
         log.reach(wanted.position)

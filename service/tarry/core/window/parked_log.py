@@ -9,11 +9,14 @@ from. Each target's messages are there in the order in which they are to be deli
 Which targets have messages there, and from which offset on, is in the journal. The parked records of filing
 transactions add messages, and done records take them away; a summary repeats what is left. A number stands for the
 target in the sources of done records. A later process may use it for another target, once all its messages are done.
+
+So a process that takes over knows of each target only where its messages begin. Where the others are it learns from any
+reading that passes them. Otherwise, each of many targets would read all of the log.
 """
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import chain
+from itertools import chain, islice
 
 from tarry.core.batch import FiledRun
 from tarry.core.progress.done_set import DoneSet
@@ -21,7 +24,7 @@ from tarry.core.progress.index import IndexPart
 from tarry.core.progress.journal import ParkedEntry, ParkedRow, Range, whole
 from tarry.core.progress.parked_records import FoundParked
 from tarry.core.progress.source import PARKED, Source
-from tarry.core.wheel.runs import JOIN
+from tarry.core.wheel.runs import add_run, clipped, joined
 
 
 class TargetLog:
@@ -33,7 +36,18 @@ class TargetLog:
         pointer: an end of the journal from before its first message was filed.
     """
 
-    __slots__ = ("_done", "_order", "_runs", "found_done", "number", "pointer", "position", "target", "unread")
+    __slots__ = (
+        "_done",
+        "_order",
+        "_runs",
+        "_vague",
+        "found_done",
+        "number",
+        "pointer",
+        "position",
+        "target",
+        "unread",
+    )
 
     def __init__(self, target: str, number: int, pointer: int) -> None:
         self.target = target
@@ -45,6 +59,8 @@ class TargetLog:
         """The next offset to read."""
         self._runs: deque[Range] = deque()
         """Where the unread messages are; there may be those of other targets between them."""
+        self._vague: list[Range] = []
+        """Ranges of which a recovery does not know whether messages of this target are there."""
         self._order: deque[int] = deque()
         """The offsets of messages that were read, ascending, from the first one that is not done."""
         self._done: set[int] = set()
@@ -73,10 +89,40 @@ class TargetLog:
         """Add messages behind all others."""
         if not self._runs:
             self.position = first
-        if self._runs and first - self._runs[-1][1] <= JOIN:
-            first = self._runs.pop()[0]
-        self._runs.append((first, end))
+        add_run(self._runs, first, end)
         self.unread += count
+
+    def recover(self, first: int, end: int, count: int, done: DoneSet) -> None:
+        """Note what a recovery found: messages somewhere in a range, and which offsets of it are done."""
+        self.add(first, end, count)
+        self.found_done = done
+        self._vague = [(first, end)]
+
+    @property
+    def is_vague(self) -> bool:
+        """Whether it may be learned where some messages are."""
+        return bool(self._vague) and bool(self._runs) and self.position < self._vague[-1][1]
+
+    def learn(self, first: int, end: int, met: Iterable[Range]) -> None:
+        """Note where messages are in a part of the log, which was read for another target.
+
+        Args:
+            first: the first offset of the part.
+            end: one above the last one.
+            met: where its wanted messages are there, ascending.
+        """
+        part = max(first, self.position), end
+        if not (self._runs and (known := list(clipped(self._vague, *part)))):
+            return
+        runs = [(self.position, self._runs[0][1]), *islice(self._runs, 1, None)]
+        last = runs[-1][1]
+        for one in known:
+            self._vague = list(_without(self._vague, *one))
+            runs = list(_without(runs, *one))
+        runs += clipped(met, *part)
+        # If messages are missing, that is noticed where it was read to its end.
+        self._runs = deque(joined(runs) or [(last - 1, last)])
+        self.position = self._runs[0][0]
 
     def next_run(self) -> Range | None:
         """Return what to read next; None if all was read."""
@@ -202,8 +248,7 @@ class ParkedLog:
         """An end of the journal from before the record of the open transaction that files messages; None: no such."""
         for number, one in found.items():
             log = TargetLog(one.row.target, number, pointer)
-            log.add(max(one.row.first, start), self._end, one.row.messages)
-            log.found_done = one.done
+            log.recover(max(one.row.first, start), self._end, one.row.messages, one.done)
             self._logs[one.row.target] = log
             self._name(one.row.target, number)
 
@@ -213,6 +258,10 @@ class ParkedLog:
     def of(self, target: str) -> TargetLog | None:
         """Return the messages of a target; None if it has none there that are not done."""
         return self._logs.get(target)
+
+    def vague(self, target: str) -> dict[str, TargetLog]:
+        """Return the other targets of which a reading for a target may find out where their messages are."""
+        return {log.target: log for log in self._logs.values() if log.is_vague and log.target != target}
 
     def unread(self, target: str) -> int:
         """Return how many messages of a target are there, and are not held in memory."""
@@ -333,3 +382,9 @@ class ParkedLog:
     def low(self) -> int:
         """The first offset that may not be done; the log's end if all is."""
         return min(chain((self._end,), (log.low for log in self._logs.values())))
+
+
+def _without(ranges: Iterable[Range], first: int, end: int) -> Iterator[Range]:
+    """Return what is left of ranges without a part."""
+    for one in ranges:
+        yield from ((a, b) for a, b in ((one[0], min(one[1], first)), (max(one[0], end), one[1])) if a < b)
