@@ -6,6 +6,7 @@ from tarry.core.progress.checkpoint import Geometry
 from tarry.kafka.intake_topics import (
     DEFAULT_MAX_MESSAGE_BYTES,
     HEADROOM_BYTES,
+    SEGMENT_BYTES,
     faults,
     max_bytes_of,
     topics_of,
@@ -89,6 +90,11 @@ def test_a_bucket_keeps_a_message_as_it_came() -> None:
     for level in (topics(fixed_delay=fixed_delay)[WHEEL_1] for fixed_delay in (False, True)):
         assert level.config["message.timestamp.type"] == "CreateTime"
         assert level.extra["compression.type"] == "producer"
+
+
+def test_what_the_service_trims_all_the_time_has_small_segments_and_what_is_kept_has_not() -> None:
+    small = {name for name, topic in topics().items() if topic.extra.get("segment.bytes") == str(SEGMENT_BYTES)}
+    assert small == {WHEEL_1, WHEEL_2, "in" + PARKED}
 
 
 @pytest.mark.parametrize("name", list(topics()))

@@ -36,6 +36,8 @@ HEADROOM_BYTES = 64 * 1024
 DEFAULT_MAX_MESSAGE_BYTES = 1_048_588
 RESULTS_RETENTION_MS = 7 * 24 * 3600 * 1000
 OPERATIONS_RETENTION_MS = 90 * 24 * 3600 * 1000
+SEGMENT_BYTES = 256 << 20
+"""Of the topics that the service trims all the time: Kafka frees whole segments only, and never the last one."""
 
 _KEPT = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
 UNCLEAN, IN_SYNC = "unclean.leader.election.enable", "min.insync.replicas"
@@ -81,7 +83,10 @@ def topics_of(
     stamp = {"message.timestamp.type": "LogAppendTime"} if fixed_delay else {}
     results = {"retention.ms": str(RESULTS_RETENTION_MS), **room}
     # A delay counts from the timestamp of the intake's record, so that timestamp stays with the message.
-    filed = {**_KEPT, "message.timestamp.type": "CreateTime"}, {**room, "compression.type": "producer"}
+    filed = (
+        {**_KEPT, "message.timestamp.type": "CreateTime"},
+        {**room, "compression.type": "producer", "segment.bytes": str(SEGMENT_BYTES)},
+    )
     levels = [
         Topic(
             wheel_topic(intake, level),
