@@ -57,8 +57,8 @@ def status(
     command prints where it waits (in memory, in a bucket of the overflow wheel, or in the parked log), when it is due,
     and whether a cancel for it is pending.
 
-    The command searches the results and the waiting messages. This takes longer if the levels hold millions of
-    messages. Results are kept for 7 days; a message with an older result is unknown.
+    The command searches the results and the waiting messages; of those in the levels it reads only those of about the
+    same due time. Results are kept for 7 days; a message with an older result is unknown.
 
     With --key and --name the command finds only a message that still waits: after the delivery the name is free. Of a
     schedule it shows the occurrence that comes next, the rule, and the two times after it.

@@ -1,4 +1,4 @@
-"""Where the records of a bucket are in the log of its level: a few ranges of offsets, two numbers each.
+"""Where the records of a bucket are in the log of its level: a few ranges of offsets, each with a number of records.
 
 A filing transaction writes the records of a bucket next to each other, so a bucket is a *run* of offsets for each
 transaction. Runs close to each other are joined: reading over the records of other buckets between them is cheaper than

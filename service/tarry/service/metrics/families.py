@@ -54,7 +54,8 @@ FIRED: Final = Family(
 )
 FILED: Final = Family(
     "tarry_filed_messages",
-    "Messages written to a bucket of the overflow wheel; a message that moves down a level counts again.",
+    "Messages written to a bucket of the overflow wheel, or to the parked log; each time that a message moves down a "
+    "level or is filed again counts.",
     "counter",
     ("intake",),
 )
@@ -75,7 +76,7 @@ PASSED_OVER: Final = Family(
 )
 IN_BUCKETS: Final = Family(
     "tarry_bucket_messages",
-    "Messages that wait in buckets of the overflow wheel; for a minute after a take-over an upper bound.",
+    "Messages that wait in buckets of the overflow wheel; an upper bound while not all records of their logs are read.",
     "gauge",
     ("intake", "level"),
 )
