@@ -113,6 +113,7 @@ WARNINGS: Final = frozenset(
         "target_away",
         "target_still_away",
         "transaction_aborted",
+        "transaction_stays_open",
         "trim_failed",
     }
 )

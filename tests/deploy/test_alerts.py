@@ -171,6 +171,20 @@ def test_dead_letters_that_are_too_large(watched: Watched) -> None:
     watched.wait_for("TarryDeadLettersTooLarge")
 
 
+def test_a_transaction_that_somebody_leaves_open(watched: Watched) -> None:
+    watched.start()
+    stage = watched.stage
+    foreign = Producer(stage.cluster.client(transactional_id=f"{stage.group}.stranger", transaction_timeout_ms=600_000))
+    foreign.init_transactions(30)
+    foreign.begin_transaction()
+    foreign.produce(stage.intake, b"open", partition=0)
+    foreign.flush(30)
+    try:
+        watched.wait_for("TarryTransactionStaysOpen")
+    finally:
+        foreign.abort_transaction(30)
+
+
 def test_a_target_that_may_not_be_written_to(watched: Watched) -> None:
     watched.start()
     stage = watched.stage

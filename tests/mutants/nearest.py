@@ -88,6 +88,10 @@ NEAREST: Final[dict[str, tuple[str, ...]]] = {
     ),
     "service/worker/gathering.py": ("unit/testing/test_fake_status.py",),
     "service/worker/level_reader.py": ("unit/testing/test_fake_level_reader.py", *_FAKE, *_LEVELS),
+    "service/worker/open_transactions.py": (
+        "unit/test_worker_open_transactions.py",
+        "unit/testing/test_fake_open_transactions.py",
+    ),
     "service/worker/parked_reading.py": ("unit/testing/test_fake_parked_reading.py", *_PARKED),
     "service/worker/parking.py": (
         "unit/testing/test_fake_pausing.py",

@@ -54,6 +54,7 @@ def test_names_are_prometheus_s_units_are_base_units_and_nothing_is_labelled_by_
             "level",
             "within",
             "outcome",
+            "topic",
         }
         assert "target" not in family.labels or family.kind == "gauge"  # it is gone with the last message for it
         assert family.help.endswith(".")

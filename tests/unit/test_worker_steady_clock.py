@@ -104,7 +104,7 @@ def test_how_far_a_clock_is_ahead_is_a_gauge() -> None:
     machine, tally = Machine(), Tally()
     offsets = Offsets(machine.cluster.clients.admin(machine.cluster.client()), "g", machine.cluster)
     view = View(joined=True, waiting=0, states={}, aside=Aside(Context(machine.own, machine.say)))
-    health = HealthReporter(machine.steady, tally, 1, offsets, dict, lambda _health: None)
+    health = HealthReporter(machine.steady, tally, 1, offsets, dict, dict, lambda _health: None)
     health.beat(view)
     assert tally.snapshot().gauges[(CLOCK_AHEAD.name,)] == 0
     machine.own.ahead_ms = DAY_MS
@@ -127,7 +127,7 @@ def test_how_far_a_clock_is_from_the_brokers_is_a_gauge_once_they_have_answered(
     machine.steady = SteadyClock(
         machine.own, BrokerTime(machine.cluster, ["in"], machine.own, machine.say), machine.say
     )
-    health = HealthReporter(machine.steady, tally, 1, offsets, dict, lambda _health: None)
+    health = HealthReporter(machine.steady, tally, 1, offsets, dict, dict, lambda _health: None)
     assert skew_s() is None
     machine.run(ASK_UNTOLD_MS + 1_000)
     found_s = skew_s()

@@ -58,6 +58,14 @@ def logs_of(place: Place, geometry: Geometry) -> Iterator[Place]:
         yield level_log_of(place, level)
 
 
+def read_logs_of(place: Place, geometry: Geometry) -> Iterator[Place]:
+    """Return the logs of a partition that its owner reads, the intake's own first; it only writes to the others."""
+    yield place
+    yield journal_of(place)
+    for level in (PARKED_LEVEL, *levels_of(geometry)):
+        yield level_log_of(place, level)
+
+
 def spans_of(offsets: Offsets, geometries: Mapping[Place, Geometry]) -> dict[Place, dict[int, tuple[int, int]]]:
     """Return the first offset and the end of each level's log, and of the parked log, for each partition."""
     logs = {

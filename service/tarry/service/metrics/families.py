@@ -2,7 +2,7 @@
 
 Names and units follow Prometheus's conventions: base units, and `_total` for counters. No label has values that a
 sender can choose freely, such as a key or an id. The label `target` has only names of topics that exist, and has a name
-only while messages for that topic are parked.
+only while messages for that topic are parked. The label `topic` has only the intake and its own topics.
 """
 
 from dataclasses import dataclass
@@ -110,6 +110,13 @@ UNTRIMMED: Final = Family(
     "once a second.",
     "gauge",
     ("intake", "partition"),
+)
+OPEN_TRANSACTION: Final = Family(
+    "tarry_open_transaction_seconds",
+    "For how long a transaction has been open in a log of the partition that the service reads: records behind it are "
+    "hidden. A log has a row only while its transaction is a minute old or older.",
+    "gauge",
+    ("intake", "partition", "topic"),
 )
 NAMES: Final = Family("tarry_names", "Names under which messages wait.", "gauge", ("intake",))
 NAMED: Final = Family(
@@ -271,6 +278,7 @@ FAMILIES: Final = (
     SILENT,
     TRIM_FAILURES,
     UNTRIMMED,
+    OPEN_TRANSACTION,
     PARKED,
     PAUSED,
     PAUSED_TARGETS,

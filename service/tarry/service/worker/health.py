@@ -17,6 +17,7 @@ from tarry.service.metrics.families import (
     IN_BUCKETS,
     LAG,
     NAMES,
+    OPEN_TRANSACTION,
     OVERDUE,
     PARKED,
     PASSED_OVER,
@@ -78,6 +79,7 @@ class HealthReporter:
         budget_bytes: the memory for held messages.
         offsets: asks the brokers for offsets.
         pauses: returns the pauses in force, by intake.
+        open_seconds: returns for how long transactions that stay open have been open, by partition and topic.
         send: takes the health; must not wait.
     """
 
@@ -88,6 +90,7 @@ class HealthReporter:
         budget_bytes: int,
         offsets: Offsets,
         pauses: Callable[[], Mapping[str, Sequence[Pause]]],
+        open_seconds: Callable[[], Mapping[tuple[Place, str], float]],
         send: Callable[[Health], None],
     ) -> None:
         self._clock = clock
@@ -95,6 +98,7 @@ class HealthReporter:
         self._budget_bytes = budget_bytes
         self._offsets = offsets
         self._pauses = pauses
+        self._open_seconds = open_seconds
         self._send = send
         self._next_ms = 0
         self._asked: PendingAnswers | None = None
@@ -160,6 +164,8 @@ class HealthReporter:
         for family, places in ((QUARANTINED, view.aside.quarantined), (WITHOUT_LEADER, view.aside.away)):
             for topic, partition in places:
                 gauges[family.name, topic, str(partition)] = 1
+        for ((intake, partition), topic), seconds in self._open_seconds().items():
+            gauges[OPEN_TRANSACTION.name, intake, str(partition), topic] = seconds
         pauses = self._pauses()
         for intake in {intake for intake, _ in view.states}:
             paused = sorted(pauses.get(intake, ()), key=lambda pause: pause.at_ms)

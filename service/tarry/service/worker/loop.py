@@ -63,7 +63,13 @@ class Worker:
         connections = self._connections = open_connections(plan, context)
         parts = self._parts = make_parts(plan, connections, self._clock, context)
         self._health = HealthReporter(
-            self._clock, tally, plan.memory_budget_bytes, connections.offsets, parts.pausing.pauses, on_health
+            self._clock,
+            tally,
+            plan.memory_budget_bytes,
+            connections.offsets,
+            parts.pausing.pauses,
+            parts.open_transactions.seconds,
+            on_health,
         )
         self._owned = Ownership(plan, connections, parts, context, lambda: self._health.turn(self.look))
         connections.membership.join(self._owned)
@@ -118,6 +124,7 @@ class Worker:
             self._context.on_event(
                 "serving", partitions=[f"{topic}/{partition}" for topic, partition in sorted(owned.states)]
             )
+        parts.open_transactions.turn(lambda: owned.not_aside)
         parts.publishing.turn(self.look)
         self._health.turn(self.look)
 

@@ -138,6 +138,11 @@ class Ownership:
         return sorted(self._lives.having(*Phase) - self._lives.having(Phase.STANDING_BY))
 
     @property
+    def not_aside(self) -> list[Place]:
+        """Our partitions without those that are set aside: they are served, or will be soon."""
+        return [place for place in self._ours if place not in self._aside]
+
+    @property
     def _waiting(self) -> set[Place]:
         """Our partitions that are to be taken over; for some a take-over is under way."""
         return self._lives.having(Phase.WAITING, Phase.TAKING_OVER)
@@ -220,8 +225,7 @@ class Ownership:
         kept = {place for place in places if place in self._standby}
         self._lives.move(Event.KEPT, kept)
         self._lives.move(Event.GIVEN_UP, [place for place in places if place not in kept])
-        self._aside.forget(places)
-        self._taking_over.part_with(places)
+        self._forget(places)
         self._on_event("revoked", partitions=_text(places))
 
     def hand_over(self) -> None:
@@ -236,13 +240,18 @@ class Ownership:
         self._stop_side_producers()
         self._drop(places)
         self._lives.move(Event.GIVEN_UP, [place for place in places if place in self._lives])
-        self._aside.forget(places)
-        self._taking_over.part_with(places)
+        self._forget(places)
         self._clear_standby()
         if places and self._connections.membership.is_incremental:
             self._move_member(MemberEvent.LOST)
         self._tally.count(REBALANCES, 1, "lost")
         self._on_event("lost", partitions=_text(places))
+
+    def _forget(self, places: Sequence[Place]) -> None:
+        """Forget all about these partitions, which belong to others."""
+        self._aside.forget(places)
+        self._taking_over.part_with(places)
+        self._parts.open_transactions.forget(places)
 
     def _stop_side_producers(self) -> None:
         for one in self._parts.side_transactions:
@@ -379,6 +388,7 @@ class Ownership:
         self._taking_over.give_up(list(reasons))
         self._drop(list(reasons))
         self._standby.drop(list(reasons))
+        self._parts.open_transactions.forget(reasons)
         self._lives.move(event, reasons)
         for place, why in reasons.items():
             put(place, why)

@@ -14,6 +14,7 @@ from tarry.service.worker.firing import Firing
 from tarry.service.worker.gathering import Gathering
 from tarry.service.worker.letters import LetterWriter
 from tarry.service.worker.maintenance import Maintenance
+from tarry.service.worker.open_transactions import OpenTransactions
 from tarry.service.worker.parked_reading import ParkedReading
 from tarry.service.worker.parking import Parking
 from tarry.service.worker.pausing import Pausing
@@ -45,6 +46,7 @@ class Parts:
         parking: delivers the messages of targets that are set apart.
         letters: writes large dead letters.
         maintenance: copies checkpoints and trims logs.
+        open_transactions: looks for transactions that stay open.
         publishing: publishes what the intakes accept, and how their partitions do.
     """
 
@@ -57,6 +59,7 @@ class Parts:
     parking: Parking
     letters: LetterWriter
     maintenance: Maintenance
+    open_transactions: OpenTransactions
     publishing: Publishing
 
     @property
@@ -121,9 +124,27 @@ def make_parts(plan: Plan, connections: Connections, clock: SteadyClock, context
         plan.sum_up_after,
         context,
     )
+    open_transactions = OpenTransactions(
+        connections.offsets,
+        {topic: intake.geometry for topic, intake in plan.intakes.items()},
+        plan.open_after_ms,
+        context,
+    )
     reading = Reading(connections.reader, plan.intakes, budget_bytes, plan.most_to_file, pausing, clock, context)
     second_reading = SecondReading(lambda: new_reader(DRAIN_QUEUE_KBYTES), plan.most_to_file, budget_bytes, context)
     policies = {topic: intake.reader.policy for topic, intake in plan.intakes.items()}
     gathering = Gathering(clock, pausing.pauses, context)
     publishing = Publishing(plan.cluster, plan.name, policies, gathering, plan.figures_every_ms, context)
-    return Parts(reading, pausing, second_reading, draining, firing, filer, parking, letters, maintenance, publishing)
+    return Parts(
+        reading,
+        pausing,
+        second_reading,
+        draining,
+        firing,
+        filer,
+        parking,
+        letters,
+        maintenance,
+        open_transactions,
+        publishing,
+    )

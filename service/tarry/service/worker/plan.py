@@ -13,6 +13,9 @@ from tarry.kafka.settings import BATCH_BYTES, Cluster
 NAMES_LIMIT = 1_000_000
 """The most names in each partition, by default."""
 
+OPEN_AFTER_MS = 60_000
+"""From what age on a transaction that is open in a log is reported: by default, those of Java's clients end before."""
+
 
 @dataclass(frozen=True, slots=True)
 class IntakePlan:
@@ -77,6 +80,8 @@ class Plan:
             the group wait, and a signal.
         obeys_pauses: whether it reads which targets are paused.
         figures_every_ms: how often it publishes figures while something happens; 0: never.
+        open_after_ms: from what age on it reports a transaction that is open in a log that it reads; 0: it looks for
+            none.
     """
 
     cluster: Cluster
@@ -96,3 +101,4 @@ class Plan:
     idle_wait_ms: int = 100
     obeys_pauses: bool = True
     figures_every_ms: int = 0
+    open_after_ms: int = OPEN_AFTER_MS

@@ -161,6 +161,8 @@ class Process:
             park_after_ms=role.park_after_ms,
             idle_wait_ms=IDLE_WAIT_MS,
             obeys_pauses=role.obeys_pauses,
+            # Nothing depends on what it finds, and each of its requests would change what happens in a world.
+            open_after_ms=0,
         )
         brokers_ms = role.clock.now_ms() - role.clock.monotonic_ms()
         self.worker = Worker(plan, self.clock, lambda: False, self._say, self.tally, self._note, brokers_ms=brokers_ms)
