@@ -448,7 +448,28 @@ def test_a_dead_letter_of_a_message_that_was_read_is_not_read_again_with_the_oth
     shelf.parked.leave("out")
     assert shelf.read() == [0, 2]
     shelf.done(Batch([letter]))
+    assert shelf.log.low == 0
     assert shelf.deliver_all() == [0, 2]
+    assert not shelf.parked
+
+
+def test_a_target_that_is_over_since_a_try_was_aborted_stops_no_other_from_being_done() -> None:
+    shelf = Shelf()
+    shelf.park(0)
+    shelf.park(1, target="other")
+    shelf.file(LATER_MS + 10)
+    shelf.read()
+    shelf.read("other")
+    tried = shelf.parked.take("out", 1, LATER_MS)
+    source = tried.due[0].source
+    shelf.log.mark(source, [tried.due[0].offset])
+    shelf.log.unmark(source, [tried.due[0].offset])
+    shelf.parked.park_again("out", tried)
+    shelf.parked.leave("out")
+    shelf.records = {offset: one for offset, one in shelf.records.items() if one.target == "other"}  # deleted by others
+    assert shelf.read(missing=1) == []
+    assert shelf.log.of("out") is None
+    assert shelf.deliver("other") == [1]
     assert not shelf.parked
 
 
