@@ -4,8 +4,8 @@ Behind the first record of an open transaction, a read_committed reader sees not
 intake, nothing behind it is read; in the log of a level, or in the parked log, the messages behind it become late; in a
 journal, the next take-over waits. The last stable offset of such a log stays where it is, behind the end of the log.
 
-Our own transactions last milliseconds, and the brokers abort one that is left open after half a minute. So they are
-none of those that are reported.
+Our own transactions last milliseconds, and the brokers abort one that is left open after half a minute. So one of them
+is reported only if its end waits for a log without a leader, or if a broker has forgotten it.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
