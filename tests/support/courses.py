@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
+from itertools import count
 from typing import Final
 
 from tarry.core.progress.checkpoint import Geometry, decode_checkpoint
@@ -20,10 +21,16 @@ from tarry.testing.simulation import Shape, World
 from tarry.testing.simulation.process import Process
 from tarry.testing.simulation.scenarios import SERVING_WITHIN_MS, serving
 from tarry.testing.simulation.world import INTAKE, LARGE_LEVELS, NO_LEVELS, SMALL_LEVELS
-from tests.support.worlds import serve
+from tests.support.worlds import only, serve
 
 WIDE_LEVEL = Geometry(5_000, 2, 1)
 """Buckets that fire for seconds: meanwhile journal pointers advance several times."""
+
+ONE_LEVEL = Geometry(1_000, 2, 1)
+"""One level, in whose log all buckets stand that are due later than in a second or two."""
+
+TWO_LEVELS = Geometry(400, 4, 2)
+"""Two levels, with buckets of 0.4 and 1.6 s: what is due much later stays in the second one."""
 
 OVERSIZED_BYTES = 40_000
 """A memory budget that a bucket of these courses exceeds."""
@@ -118,19 +125,21 @@ def crash_in_a_wide_bucket(seed: int) -> World:
     return world
 
 
-def away_for_minutes(seed: int, park_after_ms: int = 600_000) -> World:
+def away_for_minutes(
+    seed: int, park_after_ms: int = 600_000, geometry: Geometry = SMALL_LEVELS, longest_ms: int = 3_000
+) -> World:
     """A target is away for minutes, so that a bucket is not done while later ones are; then a crash.
 
     What is parked keeps the logs of the levels from being trimmed, and the journal is summed up meanwhile: so only
     summaries say what is done of the later buckets.
     """
-    shape = Shape(geometry=SMALL_LEVELS, partitions=1, processes=1, park_after_ms=park_after_ms)
+    shape = Shape(geometry=geometry, partitions=1, processes=1, park_after_ms=park_after_ms)
     world = serve(seed, shape)
     [process] = world.processes
     world.take_away("bills")
     for _ in range(24):
         for _ in range(3):
-            world.send(2, longest_ms=3_000)
+            world.send(2, longest_ms=longest_ms)
             world.run(200)
         world.run(2_400)
     world.crash(process)
@@ -229,6 +238,58 @@ def few_are_far(seed: int) -> World:
     return world
 
 
+def reads_over_what_is_done(seed: int) -> World:
+    """A process naps until two buckets are due, whose records stand far from each other; all between them are done.
+
+    It reads on from the first bucket to the second one, slowly, while the messages of the first one fire.
+    """
+    shape = Shape(geometry=ONE_LEVEL, partitions=1, processes=1, poison=0.0, latency_ms=(0, 6), fetch_most=1)
+    world = serve(seed, shape)
+    [process] = world.processes
+    width_ms = ONE_LEVEL.width_ms
+    start_ms = (world.clock.now_ms() // width_ms + 10) * width_ms
+    for due_ms, messages in ((start_ms, 5), (start_ms - 6 * width_ms, 300), (start_ms + width_ms, 5)):
+        for _ in range(messages):
+            world.send_due(due_ms)
+        world.run_until(lambda: only(world).position == len(world.sent), 5_000)
+        world.run(500)
+    world.run(start_ms - width_ms - world.clock.now_ms())
+    world.pause_here(process, world.random.randint(2 * width_ms, 3 * width_ms), frozen=False)
+    return world
+
+
+def many_are_filed_again(seed: int) -> World:
+    """Messages that are due much later than all others are filed again, one at a time; then a crash, perhaps meanwhile.
+
+    Nothing else keeps the journal by then, and the index is told often: so a take-over reads only the end of the
+    journal. The broker may have brought deleted records back before, and the index may be lost.
+    """
+    upkeep = Upkeep(refile_from=20, index_after=3)
+    shape = Shape(geometry=TWO_LEVELS, partitions=1, processes=1, poison=0.0, most=4, upkeep=upkeep)
+    world = serve(seed, shape)
+    [process] = world.processes
+    width_ms = TWO_LEVELS.width_of(2)
+    start_ms = (world.clock.now_ms() // width_ms + 3) * width_ms
+    for _ in range(60):
+        world.send_due(start_ms + world.random.randint(20_000, 25_000))
+    for _ in range(180):
+        world.send_due(start_ms + world.random.randrange(width_ms))
+    last_ms = start_ms + 2 * width_ms
+    for _ in range(45):  # with these, too much waits to file it again
+        world.send_due(last_ms)
+    world.run_until(lambda: only(world).overflow.is_refiling, last_ms - world.clock.now_ms())
+    for _ in range(world.random.randint(30, 110)):
+        # As long as there is one of these in each transaction, only one message is filed again with it.
+        world.send_due(world.clock.now_ms() + world.random.randint(700, 900))
+        world.run(50)
+    if world.random.random() < 0.5:
+        world.broker.undelete()
+    if world.random.random() < 0.5:
+        _lose_index(world, 1.0)
+    world.crash(process)
+    return world
+
+
 def index_is_lost(seed: int, share: float = 0.2, fetch_most: int = 20, sends: int = 8) -> World:
     """Messages wait at all levels; of the index in the journal some records are lost or damaged before each crash."""
     upkeep = Upkeep(tell_from=4, index_after=20)
@@ -239,20 +300,53 @@ def index_is_lost(seed: int, share: float = 0.2, fetch_most: int = 20, sends: in
         for _ in range(sends):
             world.send_due(world.clock.now_ms() + world.random.randint(800, 9_000))
             world.run(world.random.choice((20, 150)))
-        for record in world.broker.records(INTAKE + JOURNAL):
-            if _tells_of_runs(record.value) and world.random.random() < share:
-                lost = world.random.choice((_DAMAGED, encode_done({})))
-                world.broker.mend(INTAKE + JOURNAL, 0, record.offset, lost)
+        _lose_index(world, share)
         if world.random.random() < 0.7 and process.worker is not None:
             world.crash(process)
         world.run(world.random.choice((300, 1_500)))
     return world
 
 
+def _lose_index(world: World, share: float) -> None:
+    """Lose or damage some records of the index in the journal of the only partition."""
+    for record in world.broker.records(INTAKE + JOURNAL):
+        if _tells_of_runs(record.value) and world.random.random() < share:
+            lost = world.random.choice((_DAMAGED, encode_done({})))
+            world.broker.mend(INTAKE + JOURNAL, 0, record.offset, lost)
+
+
 def _tells_of_runs(value: bytes | None) -> bool:
     """Whether a record of the journal is of the index, and says more than how far logs reach."""
     entry = decode_entry(value)
     return isinstance(entry, IndexEntry) and any(part.runs for part in entry.parts or ())
+
+
+def deletes_late(seed: int) -> World:
+    """A process freezes while it deletes records of levels, and wakes when another one of its name has taken over.
+
+    That one still reads what it found closed. Nearly all messages are on their way from one level to the next.
+    """
+    shape = Shape(geometry=SMALL_LEVELS, static=True, partitions=1, processes=1, poison=0.0, most=8, fetch_most=3)
+    world = serve(seed, shape)
+    numbers, frozen = count(1), list[Process]()
+
+    def freeze(process: Process, step: Step) -> None:
+        if not frozen and (step.call, step.phase) == ("delete_records", "before") and world.random.random() < 0.5:
+            frozen.append(process)
+            other = world.newcomer(f"p{next(numbers)}", instance=process.instance)
+            while not other.states:
+                world.pause_here(process, 1, frozen=True)
+
+    world.disturb = freeze
+    for _ in range(8):
+        for _ in range(20):
+            world.send_due(world.clock.now_ms() + world.random.randint(2_500, 5_000))
+        world.run(world.random.choice((900, 1_300)))
+        while frozen:  # for good: processes of the same name would take the partition from each other
+            former = frozen.pop()
+            world.crash(former, back_after_ms=None)
+            world.processes.remove(former)
+    return world
 
 
 def far_before_near(seed: int) -> World:
@@ -409,20 +503,24 @@ def paused_for_a_day(seed: int) -> World:
 COURSES: Final[Mapping[str, Callable[[int], World]]] = {
     "ahead-at-the-edge": ahead_at_the_edge,
     "away-for-minutes": away_for_minutes,
+    "away-while-buckets-mix": partial(away_for_minutes, geometry=WIDE_LEVEL, longest_ms=20_000),
     "parked-for-minutes": partial(away_for_minutes, park_after_ms=300),
     "away-for-long": away_for_long,
     "cancel-in-passes": cancel_in_passes,
     "crash-in-a-wide-bucket": crash_in_a_wide_bucket,
+    "deletes-late": deletes_late,
     "expiring-again-and-again": expiring_again_and_again,
     "far-before-near": far_before_near,
     "few-are-far": few_are_far,
     "index-is-lost": index_is_lost,
+    "many-are-filed-again": many_are_filed_again,
     "index-is-lost-and-the-survey-slow": partial(index_is_lost, share=1.0, fetch_most=1, sends=20),
     "named-again-and-again": named_again_and_again,
     "named-while-transactions-are-open": partial(named_again_and_again, latency_ms=(3, 25)),
     "paused-again-and-again": paused_again_and_again,
     "paused-while-transactions-are-open": partial(paused_again_and_again, while_open=True),
     "purged-again-and-again": purged_again_and_again,
+    "reads-over-what-is-done": reads_over_what_is_done,
     "release-before-markers": release_before_markers,
     "repeated-again-and-again": repeated_again_and_again,
     "repeated-while-transactions-are-open": partial(repeated_again_and_again, latency_ms=(3, 25)),

@@ -54,6 +54,15 @@ BUGS: Final[Mapping[str, Bug]] = {
     # Or, without a crash, the state itself notices that a done message is filed.
     "passed-over-counts-as-done": Bug(("lost", AN_ERROR), course="far-before-near"),
     "trims-what-waits": Bug(("lost", AN_ERROR)),
+    # A reader that would come to what is deleted sets its partition aside.
+    "trims-what-is-not-committed": Bug(("stuck",), course="deletes-late"),
+    "trims-before-its-own-reader": Bug(("stuck",), course="reads-over-what-is-done"),
+    "done-buckets-wait-again": Bug(("twice",), course="many-are-filed-again"),
+    "done-whatever-the-bucket": Bug(("lost",), course="away-while-buckets-mix"),
+    "reads-below-low": Bug(("twice",), course="many-are-filed-again"),
+    # A checkpoint may list a bucket as open from which messages were moved since, or are filed again.
+    "forgets-what-is-done-of-open-buckets": Bug(("twice",), course="many-are-filed-again"),
+    "journal-forgets-a-refiling": Bug(("twice",), course="many-are-filed-again"),
     "refiled-is-forgotten": Bug(("twice",), course="few-are-far"),
     # Or the state itself notices that a record is done of which it knows nothing any more.
     "refiles-a-part": Bug(("lost", AN_ERROR), course="few-are-far"),
