@@ -1,12 +1,16 @@
 """Parked messages leave: by delivery, however much comes in meanwhile, or by a purge, whatever else is left over."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
+from tarry.core.progress.checkpoint import Geometry
+from tarry.kafka import takeover
+from tarry.kafka.partition_logs import spans_of
 from tarry.kafka.topics import DEAD, PARKED
 from tarry.testing.simulation import Shape, World
-from tarry.testing.simulation.world import INTAKE, NO_LEVELS
+from tarry.testing.simulation.world import INTAKE, NO_LEVELS, SMALL_LEVELS
 from tests.support.worlds import name_too_low_an_end, only, serve, verify_kept
 
 SHAPE = Shape(partitions=1, processes=1, poison=0.0, most=1_000, fetch_most=1_000, geometry=NO_LEVELS)
@@ -68,6 +72,36 @@ def test_a_leader_that_names_too_low_an_end_of_the_parked_log_loses_no_message(
     world.run(20_000)
     assert named, "no take-over was told too low an end"
     verify_kept(world, "an end of the parked log that is too low", least_judged=LEAST_JUDGED)
+
+
+@pytest.mark.parametrize("geometry", [NO_LEVELS, SMALL_LEVELS], ids=["no levels", "levels"])
+def test_a_take_over_that_sleeps_deletes_nothing_of_what_another_owner_parks_meanwhile(
+    seed: int, geometry: Geometry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has read the journal before it sleeps, and learns the end of the parked log afterwards."""
+    world = serve(seed, replace(SHAPE, geometry=geometry, park_after_ms=300))
+    [process] = world.processes
+    world.send(30, longest_ms=1_500)
+    world.run(2_000)
+    world.take_away("orders")
+    parked = list[int]()
+
+    def sleep_before(*arguments: Any) -> Any:
+        if not parked:
+            parked.append(0)
+            following = world.newcomer("following")
+            world.pause_here(process, 20_000, frozen=True)
+            parked[0] = sum(state.parked.log.unread("orders") for state in following.states.values())
+        return spans_of(*arguments)
+
+    monkeypatch.setattr(takeover, "spans_of", sleep_before)
+    world.crash(process)
+    world.send(20, longest_ms=0)
+    assert world.run_until(lambda: bool(parked), 15_000), "no take-over has slept"
+    world.run(5_000)
+    assert parked[0] > 5, "the following owner has parked nothing"
+    world.bring_back("orders")
+    verify_kept(world, "a take-over that sleeps", least_judged=LEAST_JUDGED)
 
 
 def test_a_letter_that_is_left_in_its_log_stops_no_purge_of_other_messages(seed: int) -> None:

@@ -392,7 +392,7 @@ class Owner:
         """Do the maintenance: note ends of the journal, copy the checkpoint, trim the journal."""
         self.state.note_journal_end(self.journal_end_before)
         self.journal_end_before = self.store.journal_end
-        if not self.state.overflow.is_low_uncommitted and self.choose.random() > 0.02:
+        if not self.state.is_low_uncommitted and self.choose.random() > 0.02:
             return False
         if self.commit_checkpoint() and self.choose.random() < 0.5:
             self.store.trim(self.state.reads_from)

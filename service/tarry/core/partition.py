@@ -605,10 +605,15 @@ class PartitionState:
 
     def to_trim(self) -> dict[int, int]:
         """Return the levels whose logs may be trimmed, and below which offset; `PARKED` is the parked log."""
-        below, low = self.overflow.to_trim(), self.parked.log.low
+        below, low = self.overflow.to_trim(), self.parked.log.committed_low
         if low > self.parked.log.trimmed:
             below[PARKED] = low
         return below
+
+    @property
+    def is_low_uncommitted(self) -> bool:
+        """Whether more of a log is done than was committed: it can be trimmed further after a commit."""
+        return self.overflow.is_low_uncommitted or self.parked.log.low > self.parked.log.committed_low
 
     def trimmed(self, level: int, below: int) -> None:
         """Note that a log was trimmed."""

@@ -170,6 +170,7 @@ class Progress:
     def confirm(self) -> None:
         """Note that the checkpoint of the last settlement is committed."""
         self._overflow.note(self._settled.low)
+        self._parked.note()
         self._overflow.told(self._telling)
         self._telling = []
         self._index_pointer = self._settled.index_pointer
@@ -254,3 +255,4 @@ class Progress:
         self._intake.make_final()
         self._overflow.make_final()
         self._parked.make_final()
+        self._parked.note()

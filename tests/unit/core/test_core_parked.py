@@ -401,6 +401,15 @@ def test_what_is_in_the_log_comes_before_what_was_parked_since() -> None:
     assert shelf.log.low == shelf.end - 1, "all but the last marker may be trimmed"
 
 
+def test_a_new_owner_deletes_nothing_before_its_first_commit() -> None:
+    shelf = Shelf()
+    shelf.end = 7  # of another process, which has filed them since the journal was read
+    shelf.take_over()
+    assert (shelf.log.low, shelf.log.committed_low) == (7, 0)
+    shelf.log.note()
+    assert shelf.log.committed_low == 7
+
+
 def test_a_batch_that_is_put_back_is_the_next_one_again() -> None:
     shelf = Shelf()
     shelf.park(0, 1, 2, 3)

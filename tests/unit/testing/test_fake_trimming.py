@@ -1,6 +1,5 @@
 """When the logs are trimmed, up to where, and what is said of a log that the brokers do not trim."""
 
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from tarry.kafka.offsets import Offsets, PendingAnswers
@@ -21,7 +20,7 @@ class Owned:
     def __init__(self, number: int, to_trim: dict[int, int]) -> None:
         self.intake = "in"
         self.place = ("in", number)
-        self.overflow = SimpleNamespace(is_low_uncommitted=False)
+        self.is_low_uncommitted = False
         self.below = to_trim
         self.told: list[tuple[int, int]] = []
 
@@ -94,7 +93,7 @@ def test_each_log_is_trimmed_where_its_partition_says_and_the_partition_is_told(
 def test_logs_are_looked_at_once_in_a_while_and_while_an_answer_is_due_not_at_all(stage: TopicStage) -> None:
     logs = Logs(stage)
     state = Owned(0, {1: 3})
-    state.overflow.is_low_uncommitted = True
+    state.is_low_uncommitted = True
     assert logs.turn(state) == [state]
     assert logs.turn(state) == []
     assert state.told == [(1, 3)]
@@ -108,7 +107,7 @@ def test_logs_are_looked_at_once_in_a_while_and_while_an_answer_is_due_not_at_al
     other = Owned(1, {1: 5})
     logs.turn(state, other)
     logs.clock.advance(EVERY_MS)
-    state.overflow.is_low_uncommitted = False
+    state.is_low_uncommitted = False
     assert logs.turn(state, other) == []
     assert logs.asked[2:] == [{("in.wheel-1", 1): 5}]
 

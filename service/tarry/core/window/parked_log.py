@@ -227,6 +227,7 @@ class ParkedLog:
         "_names",
         "_next_number",
         "_numbers",
+        "committed_low",
         "trimmed",
     )
 
@@ -235,6 +236,11 @@ class ParkedLog:
         self._journal_end = journal_end
         self.trimmed = start
         """The offset below which the log was trimmed."""
+        self.committed_low = start
+        """The low watermark at our last commit; nothing may be deleted above it.
+
+        Until our first one, the log may hold messages of an owner that has taken over since the journal was read.
+        """
         self._logs: dict[str, TargetLog] = {}
         self._numbers: dict[str, int] = {}
         """The numbers of all targets of which messages were filed, committed or not."""
@@ -377,6 +383,10 @@ class ParkedLog:
         """Advance the pointers: a summary was written at or after this end of the journal."""
         for log in self._logs.values():
             log.pointer = max(log.pointer, journal_end)
+
+    def note(self) -> None:
+        """Note that a transaction or a checkpoint of ours is committed: nobody had taken the partition over by then."""
+        self.committed_low = max(self.committed_low, self.low)
 
     @property
     def low(self) -> int:

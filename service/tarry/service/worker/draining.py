@@ -89,6 +89,8 @@ class Draining:
         with_levels = [state for state in states.values() if state.overflow.has_levels]
         if with_levels:
             self._drain(with_levels)
+        elif self._uncommitted:
+            self._commit()
         # All: each partition has a parked log.
         for state in self._trimming.turn(list(states.values())):
             self._commit_later(state)

@@ -5,9 +5,10 @@ else goes on. The service keeps trying, and keeps reporting the failure.
 
 The log of a level is trimmed only below an offset that a committed checkpoint names: a process that takes over reads
 from there on, and the broker does not check group membership for a deletion. The parked log is trimmed only below
-records that committed transactions have completed: their done records say so to a process that takes over. Nor is a log
-trimmed above the position of our own reader, which may stand in front of records that are done: it would get an error
-instead of the records behind them.
+records that committed transactions have completed: their done records say so to a process that takes over. Nothing of
+it is deleted before a commit of ours: while we took the partition over, another process may have done so, too, and what
+it has filed since the journal was read would count as done. Nor is a log trimmed above the position of our own reader,
+which may stand in front of records that are done: it would get an error instead of the records behind them.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -74,7 +75,7 @@ class Trimming:
                     self._below[log] = state, level, below
         if self._below:
             self._asked = self._offsets.trim({log: below for log, (_, _, below) in self._below.items()})
-        return [state for state in states if state.overflow.is_low_uncommitted]
+        return [state for state in states if state.is_low_uncommitted]
 
     def forget(self, gone: Collection[Place]) -> None:
         """Forget partitions that are no longer ours."""
