@@ -49,6 +49,7 @@ class FakeSender:
         self._admit = admit
         self._on_refusal = on_refusal
         self._partitioner = str(properties.get("partitioner", "consistent_random"))
+        self._transaction = str(properties.get("transactional.id", ""))
         self._timeout_ms = int(properties.get("message.timeout.ms", MESSAGE_TIMEOUT_MS))
         self._propagation_ms = int(properties.get("topic.metadata.propagation.max.ms", PROPAGATION_MS))
         self._linger_ms = float(properties.get("linger.ms", LINGER_MS))
@@ -157,7 +158,8 @@ class FakeSender:
             self._announce(place)
             return False
         try:
-            first = self._wire.try_in_background("produce", partial(self._write, place, batch))
+            write = partial(self._write, place, batch)
+            first = self._wire.try_in_background("produce", write, transaction=self._transaction)
         except (Unanswered, Busy):
             return False
         except AnswerLost:

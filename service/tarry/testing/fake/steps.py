@@ -24,12 +24,14 @@ class Step:
         call: the request, such as `commit_transaction`.
         phase: `before` the request reaches the cluster, or `after` it is executed and before the client has the answer.
         number: the number of this step among all steps of the cluster.
+        transaction: the transactional id, if the request belongs to a transaction; else empty.
     """
 
     process: str
     call: str
     phase: Literal["before", "after"]
     number: int
+    transaction: str = ""
 
 
 Hook = Callable[[Step], Fate | None]

@@ -100,7 +100,9 @@ class Transacting:
         register = partial(self._wire.server.transactions.register, self._name, self._timeout_ms)
         patience_ms = self._timeout_ms * 2 if timeout_ms is None else timeout_ms
         try:
-            self._identity = self._wire.ask_until_answered("init_transactions", register, patience_ms)
+            self._identity = self._wire.ask_until_answered(
+                "init_transactions", register, patience_ms, transaction=self._name
+            )
         except Unanswered as silence:
             raise failure(KafkaError._TIMED_OUT, "Failed to initialize Producer ID", retriable=True) from silence
         except Busy as busy:
@@ -141,7 +143,7 @@ class Transacting:
         try:
             # librdkafka ignores the timeout while the group's coordinator does not answer (#5456), but respects it
             # while the last transaction is still ending.
-            self._wire.ask_until_answered("send_offsets", send, None, shown.group, timeout_ms)
+            self._wire.ask_until_answered("send_offsets", send, None, shown.group, timeout_ms, self._name)
         except RefusedRequest as refusal:
             raise self.refuse(refusal, "send offsets to the transaction") from refusal
         except Busy as busy:
@@ -194,7 +196,7 @@ class Transacting:
 
     def _ask(self, call: str, do: Callable[[], None], timeout_ms: int) -> None:
         try:
-            self._wire.ask_until_answered(call, do, timeout_ms)
+            self._wire.ask_until_answered(call, do, timeout_ms, transaction=self._name)
         except RefusedRequest as refusal:
             raise self.refuse(refusal, call.replace("_", " ")) from refusal
         except (Unanswered, Busy) as silence:

@@ -58,6 +58,7 @@ class Wire:
         timeout_ms: int | None = None,
         group: str | None = None,
         busy_ms: int | None = None,
+        transaction: str = "",
     ) -> Answer:
         """Make a request, and wait for its answer by advancing the clock.
 
@@ -67,6 +68,7 @@ class Wire:
             timeout_ms: how long to wait; None: without a limit.
             group: the group to whose coordinator the request goes.
             busy_ms: how long to repeat the request while it is `Busy`; None: until the timeout.
+            transaction: the transactional id, if the request belongs to a transaction.
 
         Raises:
             Refused: the answer is an error.
@@ -78,7 +80,7 @@ class Wire:
         hurried_since_ms = self._hurried_since_ms
         begins_ms = self.clock.monotonic_ms() if hurried_since_ms is None else hurried_since_ms
         ends_ms = begins_ms + (FOR_EVER_MS if timeout_ms is None else timeout_ms)
-        fate = self._step(call, "before")
+        fate = self._step(call, "before", transaction)
         self.clock.advance(self.server.draw_latency_ms())
         if fate is Fate.WANT_ABORT:
             raise RefusedRequest(KafkaError.TRANSACTION_ABORTABLE)
@@ -92,7 +94,7 @@ class Wire:
             except RefusedRequest as error:
                 refusal = error
             break
-        if self._step(call, "after") is Fate.LOSE_ANSWER:
+        if self._step(call, "after", transaction) is Fate.LOSE_ANSWER:
             raise AnswerLost
         if refusal is not None:
             raise refusal
@@ -105,15 +107,18 @@ class Wire:
         timeout_ms: int | None = None,
         group: str | None = None,
         busy_ms: int | None = None,
+        transaction: str = "",
     ) -> Answer:
         """Make a request as `ask` does, and repeat it if its answer is lost."""
         while True:
             try:
-                return self.ask(call, do, timeout_ms, group, busy_ms)
+                return self.ask(call, do, timeout_ms, group, busy_ms, transaction)
             except AnswerLost:
                 self.clock.advance(1)
 
-    def try_in_background(self, call: str, do: Callable[[], Answer], group: str | None = None) -> Answer:
+    def try_in_background(
+        self, call: str, do: Callable[[], Answer], group: str | None = None, transaction: str = ""
+    ) -> Answer:
         """Make a request as a background thread of the client does, without waiting.
 
         Raises:
@@ -125,7 +130,7 @@ class Wire:
         """
         if not self.server.answers(group):
             raise Unanswered
-        return self.ask(call, do, 0, group)
+        return self.ask(call, do, 0, group, transaction=transaction)
 
     def _wait(self, condition: Callable[[], bool], ends_ms: int, silence: Exception) -> None:
         while not condition():
@@ -137,10 +142,12 @@ class Wire:
             self.clock.advance_until(condition, min(ends_ms, self.clock.monotonic_ms() + 100))
         self.process.must_live()
 
-    def _step(self, call: str, phase: Literal["before", "after"]) -> Fate | None:
+    def _step(self, call: str, phase: Literal["before", "after"], transaction: str) -> Fate | None:
         self.process.must_live()
         self.server.steps += 1
         hook = self.process.hook
-        fate = hook(Step(self.process.name, call, phase, self.server.steps)) if hook is not None else None
+        fate = None
+        if hook is not None:
+            fate = hook(Step(self.process.name, call, phase, self.server.steps, transaction))
         self.process.must_live()
         return fate
