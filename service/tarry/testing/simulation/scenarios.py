@@ -1,4 +1,4 @@
-"""Whole runs: one with a disturbance at a given step of a process, and one at random. A seed determines each run."""
+"""Whole runs: some with a disturbance at a given step of a process, and one at random. A seed determines each run."""
 
 import random
 from collections.abc import Callable, Sequence
@@ -100,26 +100,52 @@ def lose(world: World, _process: Process) -> Fate:
     return world.lose_answer()
 
 
+Play = Callable[[World], None]
+"""What happens in a run until it settles; without disturbances, a function of the world's seed."""
+
+
+def play(world: World) -> None:
+    """Start, send, serve, send again. It has a take-over, transactions, copies and a release."""
+    world.start()
+    world.run_until(lambda: serving(world), SERVING_WITHIN_MS)
+    world.send(25, longest_ms=1_500)
+    world.run(700)
+    world.send(15, longest_ms=1_500)
+    world.run(2_000)
+    world.processes[0].stop()
+
+
 def steps_of(seed: int, shape: Shape, name: str = "p0") -> list[Step]:
     """Return the steps of a process in the run that `at_a_step` disturbs."""
     recorder = Recorder(name)
-    _play(World(seed, shape, recorder))
+    play(World(seed, shape, recorder))
     return recorder.steps
 
 
-def at_a_step(seed: int, shape: Shape, index: int, deed: Deed, then: tuple[int, Deed] | None = None) -> RunOutcome:
-    """Run the scenario with a disturbance of one process at one of its steps.
+def at_a_step(
+    seed: int,
+    shape: Shape,
+    index: int,
+    deed: Deed,
+    then: tuple[int, Deed] | None = None,
+    *,
+    played: Play = play,
+    name: str = "p0",
+) -> RunOutcome:
+    """Run a scenario with a disturbance of one process at one of its steps.
 
     Args:
         seed: the seed of the run.
         shape: the shape of the world.
-        index: the index of the step of the first process, in the list of `steps_of`.
+        index: the index of the step of the process, in the list of `steps_of`.
         deed: the disturbance.
         then: a second disturbance, and its step. Steps are counted from 0 for the first process that has a step after
             the first disturbance.
+        played: the scenario.
+        name: the process.
     """
     world = World(seed, shape)
-    first = At("p0", index, lambda process: deed(world, process))
+    first = At(name, index, lambda process: deed(world, process))
     seconds: list[At] = []
 
     def disturb(process: Process, step: Step) -> Fate | None:
@@ -132,7 +158,7 @@ def at_a_step(seed: int, shape: Shape, index: int, deed: Deed, then: tuple[int, 
         return seconds[0](process, step)
 
     world.disturb = disturb
-    _play(world)
+    played(world)
     met = [f"{deed.__name__} at step {index}: {first.met}"]
     if then is not None and seconds:
         met.append(f"{then[1].__name__} at step {then[0]} after it: {seconds[0].met}")
@@ -235,14 +261,3 @@ def _shape_by_chance(choose: random.Random, seed: int) -> Shape:
         # So few that some messages for higher levels are passed over, and read again.
         shape = replace(shape, geometry=SMALL_LEVELS, most_to_file=1 + seed % 5)
     return shape
-
-
-def _play(world: World) -> None:
-    """Play the scenario: start, send, serve, send again. It has a take-over, transactions, copies and a release."""
-    world.start()
-    world.run_until(lambda: serving(world), SERVING_WITHIN_MS)
-    world.send(25, longest_ms=1_500)
-    world.run(700)
-    world.send(15, longest_ms=1_500)
-    world.run(2_000)
-    world.processes[0].stop()
