@@ -22,7 +22,7 @@ LEAST_JUDGED = 0.1
 LEAST_JUDGED_LATE = 0.02
 """Most is overdue before it can be read; of 25 seeds the least was 0.08."""
 
-LOGS = ["in.results", "in.journal", "in.dead", "in.wheel-1", "in.wheel-3"]
+LOGS = ["in.results", "in.journal", "in.dead", "in.parked", "in.wheel-1", "in.wheel-3"]
 
 
 def keep_sending(world: World, for_ms: int) -> None:
@@ -61,6 +61,25 @@ def test_one_log_without_a_leader_stops_its_own_partition_alone(
     keep_sending(world, 10_000)
     assert events(world, "partition_back") == [place]
     verify_kept(world, f"{log} away", least_judged=LEAST_JUDGED)
+
+
+def test_a_parked_log_without_a_leader_keeps_the_parked_messages_of_its_own_partition_alone(seed: int) -> None:
+    world = World(seed, Shape(geometry=SMALL_LEVELS, partitions=3, processes=1, poison=0.0, park_after_ms=300))
+    world.start()
+    assert world.run_until(lambda: serving(world), 30_000)
+    world.take_away("bills")
+    keep_sending(world, 10_000)
+    assert all(world.broker.records("in.parked", partition) for partition in range(3))
+    world.lose_leader(("in.parked", 1), ("in", 1), 15_000)
+    world.run(3_000)
+    world.bring_back("bills")
+    world.run(11_000)
+    assert events(world, "partition_waits") == [("in", 1)]
+    assert [unseen_of(world, other) for other in (("in", 0), ("in", 2))] == [0, 0]
+    assert unseen_of(world, ("in", 1)) > 0
+    keep_sending(world, 8_000)
+    assert events(world, "partition_back") == [("in", 1)]
+    verify_kept(world, "a parked log away", least_judged=LEAST_JUDGED)
 
 
 def test_a_process_that_starts_while_a_log_has_no_leader_serves_all_other_partitions(seed: int) -> None:
