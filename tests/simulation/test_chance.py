@@ -3,14 +3,20 @@
 `make test` uses the same worlds each time, so that a new failure comes from a change; `make test-all` draws new ones.
 """
 
+from typing import Any
+
 import pytest
 
+from tarry.service.worker.filing import Filer
 from tarry.testing.simulation import RunOutcome, by_chance
 
 FIRST = 1
 
 ONCE_BROKEN = (417848588, 90191, 122230846)
 """Seeds of random worlds that have found a bug of the service or of the judge. No other test provokes it on purpose."""
+
+FILE_AGAIN = (36, 172)
+"""Seeds of random worlds in which messages are filed again."""
 
 
 def run(first: int, runs: int) -> list[RunOutcome]:
@@ -32,6 +38,23 @@ def test_fifteen_worlds_keep_all_promises() -> None:
 @pytest.mark.parametrize("broken", ONCE_BROKEN)
 def test_worlds_that_were_broken_once_are_mended(broken: int) -> None:
     run(broken, 1)
+
+
+def test_worlds_file_messages_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    again: list[int] = []
+    confirm = Filer._confirm
+
+    def note(filer: Filer, attempt: Any) -> None:
+        again.extend(
+            message.sequence for _, filing in attempt.batches for message, to in filing.records if message.source == to
+        )
+        confirm(filer, attempt)
+
+    monkeypatch.setattr(Filer, "_confirm", note)
+    for seed in FILE_AGAIN:
+        again.clear()
+        run(seed, 1)
+        assert again, f"in world {seed} nothing is filed again: use another one"
 
 
 @pytest.mark.exhaustive

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from tarry.core.wheel.overflow import USUAL, Upkeep
 from tarry.testing.fake import Fate, Step
 from tarry.testing.judge import Report
 from tarry.testing.simulation.disturbances import SESSION_MS, At, Chance, Recorder
@@ -43,6 +44,12 @@ ALL_KINDS: Final = frozenset(
 )
 CLOCKS: Final = frozenset({"jump", "behind"})
 """The kinds that change a clock."""
+SHARE_WITH_UPKEEP: Final = 1 / 3
+"""The share of worlds with levels in which the levels' logs are looked after often."""
+LATE_SHARE: Final = 0.1
+"""How often a message that is due late is sent with others in such a world."""
+LATE_MS: Final = (7_500, 15_000)
+"""How late: much later than the others. So a few messages wait at the beginning of a log, and are filed again."""
 FAR_IN_MS: Final = 70_000
 """The length of a long run, in which copies of checkpoints are written and journals are trimmed."""
 
@@ -191,6 +198,7 @@ def by_chance(
     if pauses and not shape.journal_fetch_ms:
         # As with targets that are away, below: no order is promised if clocks step, and take-overs must not be long.
         shape, kinds = replace(shape, pauses=True), kinds - CLOCKS
+    late = random.Random(f"late {seed}")  # of its own, so that recorded seeds keep their worlds
     is_long, is_fixed = shape.journal_fetch_ms > 0, shape.fixed_delay_ms is not None
     world = World(seed, shape)
     if not kinds.isdisjoint(CLOCKS) and "away" in kinds:
@@ -208,6 +216,8 @@ def by_chance(
     while world.clock.monotonic_ms() < ends_ms:
         if choose.random() < 0.05:
             world.send(choose.randint(1, 6))
+            if shape.upkeep is not USUAL and not is_fixed and late.random() < LATE_SHARE:
+                world.send_due(world.clock.now_ms() + late.randint(*LATE_MS))
         if is_fixed and choose.random() < 0.004:
             world.leader_behind_ms = choose.choice((0, 30, 900, 3_000))
         if shape.pauses and choose.random() < 0.01:
@@ -260,4 +270,9 @@ def _shape_by_chance(choose: random.Random, seed: int) -> Shape:
     if seed % 13 == 0 and marker_lag_ms[1] < 500 and shape.fixed_delay_ms is None and not shape.journal_fetch_ms:
         # So few that some messages for higher levels are passed over, and read again.
         shape = replace(shape, geometry=SMALL_LEVELS, most_to_file=1 + seed % 5)
+    others = random.Random(f"upkeep {seed}")
+    if shape.geometry.levels and others.random() < SHARE_WITH_UPKEEP:
+        # So often that messages are filed again, and whole indexes written, within a run.
+        upkeep = Upkeep(others.choice((8, 20)), others.choice((1, 4, 20)), others.choice((5, 20)))
+        shape = replace(shape, upkeep=upkeep)
     return shape
