@@ -12,7 +12,7 @@ from tarry.testing.simulation import RunOutcome, by_chance
 
 FIRST = 1
 
-ONCE_BROKEN = (417848588, 90191, 122230846)
+ONCE_BROKEN = (417848588, 90191, 122230846, 501117)
 """Seeds of random worlds that have found a bug of the service or of the judge. No other test provokes it on purpose."""
 
 FILE_AGAIN = (36, 172)

@@ -589,8 +589,7 @@ class World:
         for topic in sorted(self.away):
             self.bring_back(topic)
         self._resume_all()
-        self._restart_stopped_processes()
-        self.run_until(lambda: not (self._waiting or self._restarts) and self._all_purged(), SETTLE_MS)
+        self._let_all_arrive()
         self._end_schedules()
         self.run(EMPTIED_MS if self.shape.geometry.levels else 1_000)
         # If the answer to a request that empties a slot was lost, the service repeats it only after its timeout.
@@ -620,6 +619,15 @@ class World:
         if refused:
             report.faults["refused"] = refused
         return report
+
+    def _let_all_arrive(self) -> None:
+        """Restart processes, and run until nothing waits."""
+        for _ in range(2):
+            self._restart_stopped_processes()
+            self.run_until(lambda: not (self._waiting or self._restarts) and self._all_purged(), SETTLE_MS)
+            if not any(waiting.has_stub for waiting in self._waiting.values()):
+                break
+            # A letter was refused before the limits were raised, but its stub was not seen yet at the restart.
 
     def _resume_all(self) -> None:
         """Resume all targets; without pauses there is no log of them."""
