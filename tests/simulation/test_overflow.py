@@ -7,7 +7,7 @@ from tarry.kafka.topics import wheel_topic
 from tarry.testing.simulation import Shape, World
 from tarry.testing.simulation.world import INTAKE, SMALL_LEVELS
 from tests.support.courses import OVERSIZED_BYTES, cancel_in_passes, crash_in_a_wide_bucket
-from tests.support.worlds import name_too_low_an_end, serve, verify_kept
+from tests.support.worlds import serve, verify_kept
 
 LEAST_JUDGED = 0.1
 """In six seeds the lowest part was 0.46."""
@@ -93,9 +93,7 @@ def test_deleted_records_that_a_killed_broker_brings_back_are_not_delivered_agai
 
 
 @pytest.mark.parametrize("more", range(3))
-def test_a_leader_that_names_too_low_an_end_at_a_take_over_loses_no_message(
-    seed: int, more: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_leader_that_names_too_low_an_end_at_a_take_over_loses_no_message(seed: int, more: int) -> None:
     """The end of a level's log is too low at first, by what the last transaction has filed there."""
     world = serve(seed + more, Shape(geometry=Geometry(400, 4, 2), processes=1, poison=0.0, fetch_most=1_000))
     for _ in range(10):
@@ -109,7 +107,7 @@ def test_a_leader_that_names_too_low_an_end_at_a_take_over_loses_no_message(
         world.round()
     world.run(30)
     world.crash(process)
-    named = name_too_low_an_end(monkeypatch, world, log, 2)
+    named = world.broker.name_too_low_an_end(*log, 2)
     for _ in range(60):
         world.send(10, longest_ms=5_000)
         world.run(100)

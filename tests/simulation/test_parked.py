@@ -11,7 +11,7 @@ from tarry.kafka.partition_logs import spans_of
 from tarry.kafka.topics import DEAD, PARKED
 from tarry.testing.simulation import Shape, World
 from tarry.testing.simulation.world import INTAKE, NO_LEVELS, SMALL_LEVELS
-from tests.support.worlds import name_too_low_an_end, only, serve, verify_kept
+from tests.support.worlds import only, serve, verify_kept
 
 SHAPE = Shape(partitions=1, processes=1, poison=0.0, most=1_000, fetch_most=1_000, geometry=NO_LEVELS)
 SMALL_BUDGET = 400_000
@@ -53,7 +53,7 @@ def test_a_target_that_is_back_catches_up_while_messages_for_it_go_on_to_come_in
 @pytest.mark.parametrize("is_summed_up", [False, True])
 @pytest.mark.parametrize("by", [1, 2, 20])
 def test_a_leader_that_names_too_low_an_end_of_the_parked_log_loses_no_message(
-    seed: int, by: int, is_summed_up: bool, monkeypatch: pytest.MonkeyPatch
+    seed: int, by: int, is_summed_up: bool
 ) -> None:
     world = serve(seed, replace(SHAPE, park_after_ms=600))
     world.take_away("orders")
@@ -66,7 +66,7 @@ def test_a_leader_that_names_too_low_an_end_of_the_parked_log_loses_no_message(
         pointer = only(world).reads_from
         assert world.run_until(lambda: only(world).reads_from > pointer, 90_000)
     world.crash(world.processes[0])
-    named = name_too_low_an_end(monkeypatch, world, (INTAKE + PARKED, 0), by)
+    named = world.broker.name_too_low_an_end(INTAKE + PARKED, 0, by)
     world.run(15_000)
     world.bring_back("orders")
     world.run(20_000)

@@ -5,14 +5,12 @@ must have been judged. This floor is far below the lowest part that several seed
 `make test-all` draws new seeds: see the comment at each floor.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 
 from tarry.core.partition import PartitionState
-from tarry.kafka.offsets import Offsets
-from tarry.kafka.types import Place
 from tarry.testing.fake import Fate, Step
 from tarry.testing.simulation import Process, Report, RunOutcome, Shape, World
 from tarry.testing.simulation.scenarios import SERVING_WITHIN_MS, serving
@@ -106,29 +104,3 @@ def verify_all_kept(outcomes: Sequence[RunOutcome], *, least_judged: float) -> N
 def judged_of(reports: Sequence[Report]) -> float:
     """Return which part of the sent messages had a promised place in an order."""
     return sum(report.judged for report in reports) / sum(report.sent for report in reports)
-
-
-def name_too_low_an_end(monkeypatch: pytest.MonkeyPatch, world: World, log: Place, by: int) -> list[int]:
-    """Let the next take-over be told an end of a log that is too low, as by a leader that has just been replaced.
-
-    Args:
-        monkeypatch: undoes it.
-        world: nothing writes to the log until a take-over asks.
-        log: topic and partition.
-        by: how many offsets too low.
-
-    Returns:
-        A list, to which the true end is added once a take-over was told.
-    """
-    too_low, named = world.broker.end(*log) - by, list[int]()
-    ends_of = Offsets.ends
-
-    def lagging(self: Offsets, logs: Iterable[Place], *, committed: bool) -> dict[Place, int]:
-        ends = ends_of(self, logs, committed=committed)
-        if log in ends and not named and ends[log] > too_low:
-            named.append(ends[log])
-            ends[log] = too_low
-        return ends
-
-    monkeypatch.setattr(Offsets, "ends", lagging)
-    return named

@@ -183,7 +183,9 @@ class FakeAdmin:
                 offset, timestamp_ms = log.since(spec.timestamp)
                 return ListOffsetsResultInfo(*((offset, timestamp_ms) if offset < end else (-1, -1)), -1)
             is_first = spec is OffsetSpec.earliest()  # type: ignore[no-untyped-call]
-            return ListOffsetsResultInfo(log.start if is_first else end, -1, -1)
+            if is_first:
+                return ListOffsetsResultInfo(log.start, -1, -1)
+            return ListOffsetsResultInfo(self._topics.of(place.topic).named_end(place.partition, end), -1, -1)
 
         asked = {place: (place, spec) for place, spec in topic_partition_offsets.items()}
         return self._ask("list_offsets", asked, find, options)

@@ -77,6 +77,21 @@ class FakeBroker:
         """Drop the records of a partition from offset `end` on, as an unclean leader election does."""
         self._server.topics.log((topic, partition)).truncate(end)
 
+    def name_too_low_an_end(self, topic: str, partition: int, by: int) -> list[int]:
+        """Let the next one who asks for the end of a partition be told too low an end, as by a leader that is new.
+
+        Args:
+            topic: the topic.
+            partition: the partition.
+            by: how far below the present end.
+
+        Returns:
+            A list, to which the true end is added when it is asked for.
+        """
+        named: list[int] = []
+        self._server.topics.of(topic).too_low[partition] = self.end(topic, partition) - by, named
+        return named
+
     def grow(self, name: str, partitions: int) -> None:
         """Add partitions to a topic until it has `partitions` of them."""
         self._server.topics.grow(name, partitions)

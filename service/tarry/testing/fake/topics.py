@@ -55,6 +55,8 @@ class FakeTopic:
         """Whether transaction markers wait for the leaders."""
         self.fetch_ms = 0
         """How long a fetch that returns records takes."""
+        self.too_low: dict[int, tuple[int, list[int]]] = {}
+        """By partition an end that is too low, which is named once, and the list that then gets the true end."""
 
     def append(
         self, partition: int, drafts: list[Draft], producer: int | None, now_ms: int, *, compressed: bool = False
@@ -70,6 +72,12 @@ class FakeTopic:
         self._check(drafts, now_ms, compressed=compressed)
         stamp_ms = now_ms if self.stamps else None
         return self.logs[partition].append(drafts, producer, stamp_ms)
+
+    def named_end(self, partition: int, end: int) -> int:
+        """Return what the leader of a partition names as an end of it."""
+        too_low, named = self.too_low.pop(partition, (end, []))
+        named.append(end)
+        return max(self.logs[partition].start, min(too_low, end))
 
     @property
     def stamps(self) -> bool:
