@@ -2,13 +2,12 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 
 import pytest
 
 from tarry.core.progress.checkpoint import Geometry
 from tarry.service.worker.maintenance import COPY_EVERY_MS
-from tarry.testing.simulation import Process, Shape, World
+from tarry.testing.simulation import Shape, World
 from tarry.testing.simulation.scenarios import serving
 from tarry.testing.simulation.world import LARGE_LEVELS, NO_LEVELS, SMALL_LEVELS
 from tests.support.worlds import freeze_in_a_firing, never_sum_up, serve, verify_kept
@@ -37,7 +36,6 @@ def start_anew(world: World, geometry: Geometry, *, killed: bool) -> Callable[[]
     world.shape = replace(world.shape, geometry=geometry)
     world._prepare()
     role = world._role()
-    world._process = partial(Process, role, disturb=world._step, on_event=world._note)
     for process in world.processes:
         process.role = role
         process.start()

@@ -7,10 +7,12 @@ The clock advances when a client waits, and after a round in which no client has
 import json
 import random
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from typing import Any, Final, Literal
 
 from confluent_kafka import Consumer, Message, TopicPartition
@@ -230,6 +232,7 @@ class World:
         self.cancels: list[SentCancel] = []
         self.purges: list[SentPurge] = []
         self.named: list[SentNamed] = []
+        self.strangers: list[str] = []  # the places of records that another program has written to logs of levels
         self.repeating = Repeating()
         self.events: list[tuple[str, str, Mapping[str, Any]]] = []
         """The events so far: process, name of the event, fields."""
@@ -267,7 +270,6 @@ class World:
         self._last_due_ms: dict[Place, int] = {}
         self._build()
         self.pausing = PausedTargets(INTAKE, GROUP, shape.partitions, self.broker)
-        self._process = partial(Process, self._role(), disturb=self._step, on_event=self._note)
         self.processes = [self._new(f"p{number}") for number in range(shape.processes)]
         self._reader = self._read()
 
@@ -319,7 +321,8 @@ class World:
         return reader
 
     def _new(self, name: str, *, instance: str | None = None) -> Process:
-        return self._process(name=name, instance=instance or (name if self.shape.static else None))
+        instance = instance or (name if self.shape.static else None)
+        return Process(self._role(), name, instance, self._step, self._note)
 
     # -- the run ----------------------------------------------------------------------------------------------------
 
@@ -605,7 +608,7 @@ class World:
         report = check(
             self.sent, self.cancels, delivered, dead, results, self._repeated, self.purges, self.named, judges_names
         )
-        for kind, fault in self.repeating.faults(self.shape.tick_ms):
+        for kind, fault in chain(self.repeating.faults(self.shape.tick_ms), self._faults_of_strangers()):
             report.add(kind, fault)
         if self.shape.fixed_delay_ms is not None:
             check_log_order(report, self.sent, delivered, dict(self.shape.targets), self._repeated)
@@ -638,6 +641,13 @@ class World:
         delivered = [(one.place, one.offset, one.stamp_ms) for one in self._seen["delivered"]]
         occurred = [(one.place, one.offset, one.stamp_ms) for one in self.repeating.occurred]
         return list(self.pausing.faults([*delivered, *occurred]))
+
+    def _faults_of_strangers(self) -> Iterator[tuple[str, str]]:
+        """Return the faults of records of another program in the levels' logs: each must be one dead letter."""
+        times = Counter(json.loads(one.value or b"")["source"] for one in self._seen[RESULTS] if self.strangers)
+        for source in self.strangers:
+            if (letters := times[source]) != 1:
+                yield "twice" if letters else "lost", f"{letters} dead letters of a strange record at {source}"
 
     def _all_purged(self) -> bool:
         """Whether all purges have an answer."""
@@ -866,6 +876,39 @@ class World:
         self._forget([message for message in self.sent if message.place == place and message.offset >= end])
         self._unread[place] = [one for one in self._unread.get(place, []) if one.offset < end]
         self.touch()
+
+    def lose_end_of_level(self, level: int, partition: int, offsets: int) -> None:
+        """Drop the last offsets of a level's log. Nothing is promised for messages that were there.
+
+        Args:
+            level: the level.
+            partition: the partition of the intake.
+            offsets: how many; no transaction is open there.
+        """
+        topic = wheel_topic(INTAKE, level)
+        end = self.broker.end(topic, partition) - offsets
+        records: Any = self.broker.records(topic, partition)
+        log = Source(level, 0)
+        lost = {
+            read_filed(log, one.offset, one.key, one.value, one.headers).sequence
+            for one in records
+            if one.offset >= end
+        }
+        self.broker.truncate(topic, end, partition)
+        self._forget([one for one in self.sent if one.place == (INTAKE, partition) and one.offset in lost])
+        self.touch()
+
+    def put_strange(self, level: int, partition: int, size: int) -> None:
+        """Write a record of another program to a level's log: it becomes a dead letter.
+
+        Args:
+            level: the level.
+            partition: the partition of the intake.
+            size: the size of its value, in bytes, which cannot be compressed.
+        """
+        topic = wheel_topic(INTAKE, level)
+        offset = self.broker.append(topic, None, self.random.randbytes(size), None, partition)
+        self.strangers.append(f"{topic}/{partition}/{offset}")
 
     def until_refused(self) -> str | None:
         """Run the first process alone until it serves or quarantines each partition.
