@@ -15,12 +15,12 @@ from tarry.core.progress.journal import IndexEntry, decode_entry, encode_done, e
 from tarry.core.wheel.overflow import Upkeep
 from tarry.kafka.offsets import Offsets
 from tarry.kafka.settings import Cluster
-from tarry.kafka.topics import JOURNAL
+from tarry.kafka.topics import JOURNAL, PARKED
 from tarry.testing.fake import Step
 from tarry.testing.simulation import Shape, World
 from tarry.testing.simulation.process import Process
 from tarry.testing.simulation.scenarios import SERVING_WITHIN_MS, serving
-from tarry.testing.simulation.world import INTAKE, LARGE_LEVELS, NO_LEVELS, SMALL_LEVELS
+from tarry.testing.simulation.world import INTAKE, LARGE_LEVELS, NO_LEVELS, SMALL_LEVELS, nothing
 from tests.support.worlds import only, serve
 
 WIDE_LEVEL = Geometry(5_000, 2, 1)
@@ -181,6 +181,38 @@ def away_for_long(seed: int) -> World:
     world.crash(process)
     world.run(8_000)
     world.bring_back("bills")
+    return world
+
+
+def parked_while_transactions_are_open(seed: int) -> World:
+    """A target goes away while parked messages are tried, and comes back while others are filed; crashes.
+
+    So some of its messages are in an open transaction, and the next ones would fit into another one.
+    """
+    world = serve(seed, Shape(geometry=SMALL_LEVELS, partitions=1, processes=1, static=True, most=5, park_after_ms=300))
+    [process] = world.processes
+
+    def take_away_between(_process: Process, step: Step) -> None:
+        if (step.call, step.phase) == ("produce", "before") and not world.away and world.random.random() < 0.1:
+            world.take_away("bills", markers_wait=False)
+
+    world.disturb = take_away_between
+    for _ in range(10):
+        if not world.away:
+            world.take_away("bills", markers_wait=False)
+        for _ in range(3):
+            world.send(world.random.randint(3, 8), longest_ms=world.random.choice((50, 300)))
+            world.run(world.random.choice((50, 200)))
+        if world.random.random() < 0.5 and not world.leaderless:
+            world.lose_leader((INTAKE + PARKED, 0), (INTAKE, 0), world.random.randint(500, 1_500))
+        world.run(world.random.choice((50, 400)))
+        if world.away:
+            world.bring_back("bills")
+        world.run(world.random.choice((300, 1_300, 2_500)))
+        if world.random.random() < 0.5 and process.worker is not None:
+            world.crash(process)
+        world.run(world.random.choice((200, 1_500)))
+    world.disturb = nothing
     return world
 
 
@@ -505,6 +537,7 @@ COURSES: Final[Mapping[str, Callable[[int], World]]] = {
     "away-for-minutes": away_for_minutes,
     "away-while-buckets-mix": partial(away_for_minutes, geometry=WIDE_LEVEL, longest_ms=20_000),
     "parked-for-minutes": partial(away_for_minutes, park_after_ms=300),
+    "parked-while-transactions-are-open": parked_while_transactions_are_open,
     "away-for-long": away_for_long,
     "cancel-in-passes": cancel_in_passes,
     "crash-in-a-wide-bucket": crash_in_a_wide_bucket,
