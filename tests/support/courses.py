@@ -322,29 +322,45 @@ def many_are_filed_again(seed: int) -> World:
     return world
 
 
-def index_is_lost(seed: int, share: float = 0.2, fetch_most: int = 20, sends: int = 8) -> World:
-    """Messages wait at all levels; of the index in the journal some records are lost or damaged before each crash."""
+def index_is_lost(seed: int, share: float = 0.2, fetch_most: int = 20, sends: int = 8, kept: int = 0) -> World:
+    """Messages wait at all levels; of the index in the journal some records are lost or damaged before each crash.
+
+    Args:
+        seed: of the world.
+        share: how many of the records are lost each time.
+        fetch_most: the largest number of records in a fetch.
+        sends: how many messages are sent before.
+        kept: up to this level nothing is lost.
+    """
     upkeep = Upkeep(tell_from=4, index_after=20)
     shape = Shape(geometry=SMALL_LEVELS, partitions=1, processes=1, most=8, upkeep=upkeep, fetch_most=fetch_most)
-    world = serve(seed, shape)
+    # What is kept is seen only if a process that is killed is back before the survey has ended.
+    world = serve(seed, replace(shape, static=kept > 0))
     [process] = world.processes
     for _ in range(14):
         for _ in range(sends):
             world.send_due(world.clock.now_ms() + world.random.randint(800, 9_000))
             world.run(world.random.choice((20, 150)))
-        _lose_index(world, share)
+        _lose_index(world, share, kept)
         if world.random.random() < 0.7 and process.worker is not None:
             world.crash(process)
         world.run(world.random.choice((300, 1_500)))
     return world
 
 
-def _lose_index(world: World, share: float) -> None:
-    """Lose or damage some records of the index in the journal of the only partition."""
+def _lose_index(world: World, share: float, kept: int = 0) -> None:
+    """Lose or damage some records of the index in the journal of the only partition, or what is above a level."""
     for record in world.broker.records(INTAKE + JOURNAL):
         if _tells_of_runs(record.value) and world.random.random() < share:
-            lost = world.random.choice((_DAMAGED, encode_done({})))
+            lost = _index_of(record.value, kept) if kept else world.random.choice((_DAMAGED, encode_done({})))
             world.broker.mend(INTAKE + JOURNAL, 0, record.offset, lost)
+
+
+def _index_of(value: bytes | None, level: int) -> bytes:
+    """Return a record of the index without what it says of higher levels."""
+    entry = decode_entry(value)
+    assert isinstance(entry, IndexEntry)
+    return encode_index(part for part in entry.parts or () if part.level <= level)
 
 
 def _tells_of_runs(value: bytes | None) -> bool:
@@ -548,6 +564,7 @@ COURSES: Final[Mapping[str, Callable[[int], World]]] = {
     "index-is-lost": index_is_lost,
     "many-are-filed-again": many_are_filed_again,
     "index-is-lost-and-the-survey-slow": partial(index_is_lost, share=1.0, fetch_most=1, sends=20),
+    "index-of-higher-levels-is-lost": partial(index_is_lost, share=1.0, fetch_most=1, sends=12, kept=1),
     "named-again-and-again": named_again_and_again,
     "named-while-transactions-are-open": partial(named_again_and_again, latency_ms=(3, 25)),
     "paused-again-and-again": paused_again_and_again,

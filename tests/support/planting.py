@@ -71,6 +71,8 @@ BUGS: Final[Mapping[str, Bug]] = {
     "index-forgets-what-a-survey-finds": Bug(("lost",), course="index-is-lost"),
     "index-skips-what-is-missing": Bug(("lost",), course="index-is-lost"),
     "closes-before-the-survey": Bug(("lost",), course="index-is-lost-and-the-survey-slow"),
+    # Or the next take-over refuses levels that are closed in this order.
+    "closes-before-the-one-above": Bug((*OUT_OF_ORDER, AN_ERROR), course="index-of-higher-levels-is-lost"),
     "closes-below-what-drains": Bug(OUT_OF_ORDER, course="far-before-near"),
     "journal-forgets-a-done-bucket": Bug(("twice",), course="away-for-minutes"),
     "overtakes-the-parked-log": Bug(OUT_OF_ORDER, course="away-for-long"),
