@@ -15,7 +15,7 @@ from tarry.core.progress.journal import IndexEntry, decode_entry, encode_done, e
 from tarry.core.wheel.overflow import Upkeep
 from tarry.kafka.offsets import Offsets
 from tarry.kafka.settings import Cluster
-from tarry.kafka.topics import JOURNAL, PARKED
+from tarry.kafka.topics import JOURNAL, PARKED, wheel_topic
 from tarry.testing.fake import Step
 from tarry.testing.simulation import Shape, World
 from tarry.testing.simulation.process import Process
@@ -397,6 +397,32 @@ def deletes_late(seed: int) -> World:
     return world
 
 
+def ends_named_too_low(seed: int) -> World:
+    """Crashes soon after a filing; then a new leader names too low an end of a level's log, or of the parked log.
+
+    Then nothing is sent for a while: a later filing would show that there is more in the log.
+    """
+    world = serve(seed, Shape(geometry=SMALL_LEVELS, partitions=1, processes=1, static=True, park_after_ms=300))
+    [process] = world.processes
+    logs = [INTAKE + PARKED, *(wheel_topic(INTAKE, level) for level in range(1, SMALL_LEVELS.levels + 1))]
+    for _ in range(6):
+        world.take_away("bills")
+        for _ in range(world.random.randint(1, 4)):
+            world.send(world.random.randint(1, 6), longest_ms=world.random.choice((100, 3_000)))
+            world.run(world.random.choice((50, 400)))
+        if process.worker is not None:
+            world.crash(process)
+            for topic in logs:
+                if records := world.broker.records(topic):
+                    # At least the last record is missed, and not only what comes after it.
+                    behind = world.broker.end(topic) - records[-1].offset
+                    world.broker.name_too_low_an_end(topic, 0, behind + world.random.randint(0, 2))
+        world.run(world.random.choice((500, 4_000)))
+        world.bring_back("bills")
+        world.run(world.random.choice((200, 3_000)))
+    return world
+
+
 def far_before_near(seed: int) -> World:
     """Bursts for higher levels, with messages behind them that are due soon; naps and crashes.
 
@@ -558,6 +584,7 @@ COURSES: Final[Mapping[str, Callable[[int], World]]] = {
     "cancel-in-passes": cancel_in_passes,
     "crash-in-a-wide-bucket": crash_in_a_wide_bucket,
     "deletes-late": deletes_late,
+    "ends-named-too-low": ends_named_too_low,
     "expiring-again-and-again": expiring_again_and_again,
     "far-before-near": far_before_near,
     "few-are-far": few_are_far,

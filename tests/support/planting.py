@@ -74,6 +74,9 @@ BUGS: Final[Mapping[str, Bug]] = {
     # Or the next take-over refuses levels that are closed in this order.
     "closes-before-the-one-above": Bug((*OUT_OF_ORDER, AN_ERROR), course="index-of-higher-levels-is-lost"),
     "closes-below-what-drains": Bug(OUT_OF_ORDER, course="far-before-near"),
+    "filing-does-not-say-how-far": Bug(("lost",), course="ends-named-too-low"),
+    # Or messages that were delivered are read again, because what is filed next seems to begin before them.
+    "parked-does-not-say-how-far": Bug(("lost", "twice"), course="ends-named-too-low"),
     "journal-forgets-a-done-bucket": Bug(("twice",), course="away-for-minutes"),
     "overtakes-the-parked-log": Bug(OUT_OF_ORDER, course="away-for-long"),
     "overtakes-what-is-being-filed": Bug(OUT_OF_ORDER, course="parked-while-transactions-are-open"),
