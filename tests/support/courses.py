@@ -423,6 +423,41 @@ def ends_named_too_low(seed: int) -> World:
     return world
 
 
+def a_level_loses_its_end(seed: int) -> World:
+    """The log of a level loses its end while it is written, by an unclean election; then a crash.
+
+    The journal has told of what is lost. So much is filed next that the log is soon as long as before.
+    """
+    upkeep = Upkeep(tell_from=4, index_after=20)
+    world = serve(seed, Shape(geometry=SMALL_LEVELS, partitions=1, processes=1, static=True, poison=0.0, upkeep=upkeep))
+    [process] = world.processes
+    top = SMALL_LEVELS.levels
+    topic = wheel_topic(INTAKE, top)
+
+    def send() -> None:
+        for _ in range(12):
+            world.send_due(world.clock.now_ms() + world.random.randint(4_000, 7_000))
+
+    def reaches(end: int) -> bool:
+        return world.broker.end(topic) >= end
+
+    for _ in range(3):
+        send()
+        world.run(world.random.randint(400, 1_500))
+        world.run_until(lambda: not world.broker.undecided(topic), 1_000)
+        world.lose_end_of_level(top, 0, world.random.randint(2, 6))
+        send()
+        world.run_until(partial(reaches, world.broker.end(topic) + 9), 2_000)
+        world.run(world.random.choice((20, 200, 600)))
+        world.crash(process, back_after_ms=None)
+        if world.until_refused() is not None:
+            world.adopt()
+            world.restart(process, 0)
+            world.run_until(lambda: serving(world), SERVING_WITHIN_MS)
+        world.run(world.random.choice((500, 3_000)))
+    return world
+
+
 def far_before_near(seed: int) -> World:
     """Bursts for higher levels, with messages behind them that are due soon; naps and crashes.
 
@@ -575,6 +610,7 @@ def paused_for_a_day(seed: int) -> World:
 
 
 COURSES: Final[Mapping[str, Callable[[int], World]]] = {
+    "a-level-loses-its-end": a_level_loses_its_end,
     "ahead-at-the-edge": ahead_at_the_edge,
     "away-for-minutes": away_for_minutes,
     "away-while-buckets-mix": partial(away_for_minutes, geometry=WIDE_LEVEL, longest_ms=20_000),

@@ -77,6 +77,7 @@ BUGS: Final[Mapping[str, Bug]] = {
     "filing-does-not-say-how-far": Bug(("lost",), course="ends-named-too-low"),
     # Or messages that were delivered are read again, because what is filed next seems to begin before them.
     "parked-does-not-say-how-far": Bug(("lost", "twice"), course="ends-named-too-low"),
+    "writes-behind-a-lost-end": Bug(("lost",), course="a-level-loses-its-end"),
     "journal-forgets-a-done-bucket": Bug(("twice",), course="away-for-minutes"),
     "overtakes-the-parked-log": Bug(OUT_OF_ORDER, course="away-for-long"),
     "overtakes-what-is-being-filed": Bug(OUT_OF_ORDER, course="parked-while-transactions-are-open"),
