@@ -15,7 +15,7 @@ from tarry.core.progress.journal import IndexEntry, decode_entry, encode_done, e
 from tarry.core.wheel.overflow import Upkeep
 from tarry.kafka.offsets import Offsets
 from tarry.kafka.settings import Cluster
-from tarry.kafka.topics import JOURNAL, PARKED, wheel_topic
+from tarry.kafka.topics import DEAD, JOURNAL, PARKED, wheel_topic
 from tarry.testing.fake import Step
 from tarry.testing.simulation import Shape, World
 from tarry.testing.simulation.process import Process
@@ -458,6 +458,30 @@ def a_level_loses_its_end(seed: int) -> World:
     return world
 
 
+def strange_records(seed: int) -> World:
+    """Another program writes to the logs of levels; the topic of dead letters refuses some of that; crashes.
+
+    What is refused waits for its dead letter, while the journal tells of all that is behind it.
+    """
+    upkeep = Upkeep(tell_from=4, index_after=20)
+    world = serve(seed, Shape(geometry=SMALL_LEVELS, partitions=1, processes=1, static=True, most=8, upkeep=upkeep))
+    [process] = world.processes
+    for _ in range(5):
+        world.narrow(DEAD, 2_000)
+        for _ in range(8):
+            world.send_due(world.clock.now_ms() + world.random.randint(800, 6_000))
+            world.send(1, longest_ms=200)
+            if world.random.random() < 0.2:
+                world.put_strange(world.random.randint(1, SMALL_LEVELS.levels), 0, world.random.choice((10, 4_000)))
+            world.run(world.random.choice((20, 150)))
+        world.run(world.random.choice((300, 1_500)))
+        if world.random.random() < 0.7 and process.worker is not None:
+            world.crash(process)
+            world.widen()
+        world.run(world.random.choice((300, 1_500)))
+    return world
+
+
 def far_before_near(seed: int) -> World:
     """Bursts for higher levels, with messages behind them that are due soon; naps and crashes.
 
@@ -637,4 +661,5 @@ COURSES: Final[Mapping[str, Callable[[int], World]]] = {
     "release-before-markers": release_before_markers,
     "repeated-again-and-again": repeated_again_and_again,
     "repeated-while-transactions-are-open": partial(repeated_again_and_again, latency_ms=(3, 25)),
+    "strange-records": strange_records,
 }
