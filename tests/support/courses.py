@@ -11,12 +11,12 @@ from itertools import count
 from typing import Final
 
 from tarry.core.progress.checkpoint import Geometry, decode_checkpoint
-from tarry.core.progress.journal import IndexEntry, decode_entry, encode_done, encode_index
+from tarry.core.progress.journal import Copy, IndexEntry, decode_entry, encode_done, encode_index
 from tarry.core.wheel.overflow import Upkeep
 from tarry.kafka.offsets import Offsets
 from tarry.kafka.settings import Cluster
 from tarry.kafka.topics import DEAD, JOURNAL, PARKED, wheel_topic
-from tarry.testing.fake import Step
+from tarry.testing.fake import Fate, Step
 from tarry.testing.simulation import Shape, World
 from tarry.testing.simulation.process import Process
 from tarry.testing.simulation.scenarios import SERVING_WITHIN_MS, serving
@@ -356,6 +356,55 @@ def _lose_index(world: World, share: float, kept: int = 0) -> None:
             world.broker.mend(INTAKE + JOURNAL, 0, record.offset, lost)
 
 
+def copies_are_lost(seed: int) -> World:
+    """All is lost but an old copy of the checkpoint: the index, the group's offsets, and copies of closed buckets.
+
+    So a take-over begins at a copy in which buckets are open that were closed since. The owner before has told of
+    several of them as one range, because it had to survey them.
+    """
+    upkeep = Upkeep(tell_from=4, index_after=20)
+    world = serve(seed, Shape(geometry=SMALL_LEVELS, partitions=1, processes=1, static=True, most=8, upkeep=upkeep))
+    [process] = world.processes
+    journal, aborted = INTAKE + JOURNAL, list[int]()
+
+    def abort_copies(_process: Process, step: Step) -> Fate | None:
+        if (step.call, step.phase) != ("commit_transaction", "before"):
+            return None
+        written = set(world.broker.undecided(journal))
+        records = world.broker.records(journal, committed=False)
+        if any(one.offset in written and isinstance(decode_entry(one.value), Copy) for one in records):
+            aborted.append(step.number)
+            return Fate.WANT_ABORT
+        return None
+
+    def send(messages: int) -> None:
+        for _ in range(messages):
+            world.send_due(world.clock.now_ms() + world.random.randint(500, 5_000))
+
+    for _ in range(3):
+        for _ in range(8):
+            send(2)
+            world.run(world.random.choice((20, 150)))
+        for record in world.broker.records(journal):
+            if _tells_of_runs(record.value):
+                world.broker.mend(journal, 0, record.offset, _DAMAGED)
+        aborted.clear()
+        world.disturb = abort_copies
+        world.run_until(lambda: bool(aborted), 1_500)
+        world.run(world.random.choice((1, 5, 20, 60)))
+        send(12)
+        if process.worker is not None:
+            world.crash(process, back_after_ms=20)
+        world.run_until(lambda: serving(world), 1_000)
+        world.run(world.random.choice((60, 150, 300)))
+        world.broker.expire_offsets(world.group)
+        if process.worker is not None:
+            world.crash(process, back_after_ms=20)
+        world.disturb = nothing
+        world.run(world.random.choice((300, 1_500)))
+    return world
+
+
 def _index_of(value: bytes | None, level: int) -> bytes:
     """Return a record of the index without what it says of higher levels."""
     entry = decode_entry(value)
@@ -642,6 +691,7 @@ COURSES: Final[Mapping[str, Callable[[int], World]]] = {
     "parked-while-transactions-are-open": parked_while_transactions_are_open,
     "away-for-long": away_for_long,
     "cancel-in-passes": cancel_in_passes,
+    "copies-are-lost": copies_are_lost,
     "crash-in-a-wide-bucket": crash_in_a_wide_bucket,
     "deletes-late": deletes_late,
     "ends-named-too-low": ends_named_too_low,

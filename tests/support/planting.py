@@ -79,6 +79,7 @@ BUGS: Final[Mapping[str, Bug]] = {
     "parked-does-not-say-how-far": Bug(("lost", "twice"), course="ends-named-too-low"),
     "writes-behind-a-lost-end": Bug(("lost",), course="a-level-loses-its-end"),
     "tells-beyond-a-stranger": Bug(("lost",), course="strange-records"),
+    "no-doubt-after-an-older-copy": Bug(("lost",), course="copies-are-lost"),
     "journal-forgets-a-done-bucket": Bug(("twice",), course="away-for-minutes"),
     "overtakes-the-parked-log": Bug(OUT_OF_ORDER, course="away-for-long"),
     "overtakes-what-is-being-filed": Bug(OUT_OF_ORDER, course="parked-while-transactions-are-open"),
