@@ -216,6 +216,28 @@ def parked_while_transactions_are_open(seed: int) -> World:
     return world
 
 
+def all_are_away(seed: int) -> World:
+    """All targets are away until their messages are in the parked log, next to each other; a crash; then all are back.
+
+    So the next owner knows only where the messages of each target begin.
+    """
+    world = serve(seed, Shape(geometry=SMALL_LEVELS, partitions=1, processes=1, park_after_ms=300))
+    [process] = world.processes
+    for _ in range(2):
+        for topic, _ in world.shape.targets:
+            world.take_away(topic)
+        for _ in range(world.random.randint(2, 4)):
+            world.send(world.random.randint(2, 8), longest_ms=200)
+            world.run(world.random.choice((200, 500)))
+        world.run(1_000)
+        world.crash(process)
+        world.run(3_000)
+        for topic, _ in world.shape.targets:
+            world.bring_back(topic)
+        world.run(world.random.choice((500, 3_000)))
+    return world
+
+
 def purged_again_and_again(seed: int) -> World:
     """A target is away, and purged, again and again; crashes, and moments in which it is back.
 
@@ -689,6 +711,7 @@ COURSES: Final[Mapping[str, Callable[[int], World]]] = {
     "away-while-buckets-mix": partial(away_for_minutes, geometry=WIDE_LEVEL, longest_ms=20_000),
     "parked-for-minutes": partial(away_for_minutes, park_after_ms=300),
     "parked-while-transactions-are-open": parked_while_transactions_are_open,
+    "all-are-away": all_are_away,
     "away-for-long": away_for_long,
     "cancel-in-passes": cancel_in_passes,
     "copies-are-lost": copies_are_lost,

@@ -84,6 +84,7 @@ BUGS: Final[Mapping[str, Bug]] = {
     "overtakes-the-parked-log": Bug(OUT_OF_ORDER, course="away-for-long"),
     "overtakes-what-is-being-filed": Bug(OUT_OF_ORDER, course="parked-while-transactions-are-open"),
     "files-while-it-is-tried": Bug(OUT_OF_ORDER, course="parked-while-transactions-are-open"),
+    "learns-a-part-of-the-parked-log": Bug(("lost",), course="all-are-away"),
     "forgets-the-parked-log": Bug(("lost",), course="away-for-long"),
     "summary-forgets-the-parked": Bug(("lost",), course="parked-for-minutes"),
     "parked-is-not-done": Bug(("twice", "stuck"), course="away-for-long"),
