@@ -21,7 +21,7 @@ SOME = 6
 BY_CHANCE = 3
 
 LEAST_JUDGED = 0.1
-"""The floor over all runs of a test; of whole runs of each deed the lowest part was 0.57."""
+"""The floor over all runs of a test; for one deed and seed after the other, the lowest part was 0.57."""
 
 Pick = Callable[[int, Shape, int | None], tuple[str, list[int]]]
 
