@@ -58,3 +58,14 @@ def test_each_python_file_that_a_page_names_exists(page: Path) -> None:
     files = re.findall(r"`([\w./-]+/\w+\.py)`", page.read_text(encoding="utf-8"))
     roots = (ROOT, ROOT / "service", SOURCE, ROOT / "tests", page.parent)
     assert [file for file in files if not any((root / file).is_file() for root in roots)] == []
+
+
+def test_what_may_happen_is_listed_with_its_tests_and_each_planted_bug_that_is_named_there_exists() -> None:
+    page = ROOT / "tests" / "README.md"
+    _, table = page.read_text(encoding="utf-8").split("\n## What may happen, and where it is tested\n", 1)
+    rows = [line for line in table.splitlines() if line.startswith("| ") and "`" in line]
+    assert len(rows) > 100
+    assert [row for row in rows if not re.search(r"`[\w/]+/\w+\.py`|`simulation/`", row)] == []
+    patches = set(re.findall(r"`(?:simulation/planted|…)/([\w-]+)\.patch`", table))
+    assert len(patches) > 50
+    assert [name for name in patches if not (ROOT / "tests/simulation/planted" / f"{name}.patch").is_file()] == []
