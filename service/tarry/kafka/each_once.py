@@ -4,7 +4,7 @@ The logs are read in the order in which messages move, each to the end that it h
 that moves meanwhile is met again in the next log, but not missed. Its offset in the intake tells that it is the same.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 
 from tarry.core.request.reader import RequestReader
@@ -48,14 +48,7 @@ def all_waiting(
     Raises:
         BrokerError: no answer, or a transaction of the service stays open.
     """
-    return _each_once(
-        backlogs,
-        chain(
-            inspector.in_intake(backlogs, requests, states),
-            inspector.in_levels(backlogs, states, to_now=True),
-            inspector.in_parked(backlogs, states, to_now=True),
-        ),
-    )
+    return _each_once(inspector, backlogs, states, requests)
 
 
 def waiting_about(
@@ -84,21 +77,28 @@ def waiting_about(
     def is_near(found: Waiting) -> bool:
         return found.due_ms is not None and start_ms <= found.due_ms < start_ms + width_ms
 
-    return _each_once(
-        backlogs,
-        chain(
-            filter(is_near, inspector.in_intake(backlogs, requests, states)),
-            inspector.in_levels(backlogs, states, DueSpan(at_ms, at_ms + 1), to_now=True),
-            filter(is_near, inspector.in_parked(backlogs, states, to_now=True)),
-        ),
-    )
+    return _each_once(inspector, backlogs, states, requests, DueSpan(at_ms, at_ms + 1), is_near)
 
 
-def _each_once(backlogs: Iterable[Backlog], found: Iterable[Waiting]) -> Iterator[Waiting]:
-    """Leave out what was met before, and what was sent after the survey."""
+def _each_once(
+    inspector: Inspector,
+    backlogs: Sequence[Backlog],
+    states: States,
+    requests: RequestReader,
+    span: DueSpan | None = None,
+    is_meant: Callable[[Waiting], bool] | None = None,
+) -> Iterator[Waiting]:
+    """Read what is meant of the intake and the parked log, and the buckets of a span; leave out what is met again.
+
+    What was sent after the survey is left out, too.
+    """
     ends = {backlog.place: backlog.end for backlog in backlogs}
     met = Met()
-    for one in found:
+    for one in chain(
+        filter(is_meant, inspector.in_intake(backlogs, requests, states)),
+        inspector.in_levels(backlogs, states, span, to_now=True),
+        filter(is_meant, inspector.in_parked(backlogs, states, to_now=True)),
+    ):
         # What no one can read in a level's log has no offset of the intake; it stays where it is.
         is_stray = one.kind == "dead" and one.log != one.place
         if is_stray or (one.sequence < ends[one.place] and met.add(one.place, one.sequence)):
