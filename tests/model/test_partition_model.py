@@ -381,10 +381,10 @@ class Partition(RuleBasedStateMachine):
         if not is_committed:
             self.store.abort()
         else:
-            self.store.commit_without_offset(*journal)
             for offset, (message, source) in enumerate(filing.records, first):
                 filing.runs.append(FiledRun(source, offset, offset + 1, 1))
                 self.log[message.sequence].is_parked = True
+            self.store.commit_without_offset(*journal, *self.state.journal_of_filed(filing))
         if fate == "commit":
             self.state.confirm_filed(filing)
         elif fate == "abort":

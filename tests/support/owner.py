@@ -366,7 +366,7 @@ class Owner:
                     offsets = [offset for offset, _ in run]
                     filing.runs.append(FiledRun(source, offsets[0], offsets[-1] + 1, len(offsets)))
             if commit:
-                self.store.commit_without_offset(*journal)
+                self.store.commit_without_offset(*journal, *self.state.journal_of_filed(filing))
             else:
                 self.store.abort()
 

@@ -18,6 +18,7 @@ def file_parked(state: PartitionState, log: LevelLog, now_ms: int, limit: int = 
     ]
     first = log.write(records, commit=True)
     filing.runs += [FiledRun(source, at, at + 1, 1) for at, (_, source) in enumerate(filing.records, first)]
+    journal += state.journal_of_filed(filing)
     state.confirm_filed(filing)
     return journal
 

@@ -243,7 +243,7 @@ class Filing:
             or target next to each other.
     """
 
-    __slots__ = ("offsets", "records", "runs", "size_bytes", "telling")
+    __slots__ = ("offsets", "reaching", "records", "runs", "size_bytes", "telling")
 
     def __init__(self, records: list[tuple[HeldMessage, Source]]) -> None:
         self.records = records
@@ -260,6 +260,8 @@ class Filing:
         """Where the transaction wrote them, in the order of writing."""
         self.telling: list[IndexPart] = []
         """What the transaction tells the journal of earlier ones."""
+        self.reaching: list[IndexPart] = []
+        """What it tells of itself before its records are delivered: how far the levels' logs reach, at least."""
 
     def __len__(self) -> int:
         return len(self.records)

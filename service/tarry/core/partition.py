@@ -35,7 +35,7 @@ from tarry.core.batch import UNBOUNDED, Batch, Filing, Settlement
 from tarry.core.message import NEVER_MS, DeadMessage, FiledMessage, HeldCancel, HeldMessage
 from tarry.core.partition_progress import Progress
 from tarry.core.progress.checkpoint import Obeyed
-from tarry.core.progress.index import index_records
+from tarry.core.progress.index import IndexPart, index_records
 from tarry.core.progress.intake import IntakeProgress
 from tarry.core.progress.journal import encode_done, encode_index, encode_parked
 from tarry.core.progress.origin import Origin
@@ -514,15 +514,30 @@ class PartitionState:
             records += take(room, left_bytes)
 
     def journal_of(self, filing: Filing) -> list[bytes]:
-        """Return the journal's records of a transaction that files messages."""
-        records = [encode_done(filing.offsets)]
-        if parked := Counter(source for _, source in filing.records if source.level == PARKED):
-            records.append(encode_parked(self.parked.log.entry(parked)))
+        """Return the journal's records of a transaction that files messages; `journal_of_filed` follows."""
+        if filing.parked:
+            self.parked.log.begin_filing()
         # Where the records of this transaction are is known only when they are delivered, so a later one tells that.
         filing.telling = self.overflow.news(self.overflow.upkeep.tell_from)
         counts = Counter(source.level for _, source in filing.records if source.level != PARKED)
-        parts = [*filing.telling, *self.overflow.parts_with(counts)]
-        return records + [encode_index(parts) for parts in index_records(parts)]
+        filing.reaching = self.overflow.parts_with(counts)
+        parts = [*filing.telling, *filing.reaching]
+        return [encode_done(filing.offsets), *(encode_index(parts) for parts in index_records(parts))]
+
+    def journal_of_filed(self, filing: Filing) -> list[bytes]:
+        """Return the journal's records that need the offsets of what was filed, in the same transaction.
+
+        A log's end that this process was told may have been too low, or others may have written there.
+        """
+        parked = [run for run in filing.runs if run.source.level == PARKED]
+        ends = {run.source.level: run.end for run in sorted(filing.runs, key=lambda run: run.end)}
+        further = [
+            IndexPart(part.level, ends[part.level], ends[part.level], [])
+            for part in filing.reaching
+            if ends[part.level] > part.end
+        ]
+        records = [encode_parked(self.parked.log.entry(parked))] if parked else []
+        return [*records, *(encode_index([part]) for part in further)]
 
     def end_of(self, source: Source) -> int:
         """Return one above the last known offset of the log of a bucket, or of the parked log."""

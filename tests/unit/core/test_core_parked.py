@@ -1,7 +1,6 @@
 """Parked messages: filed to the parked log head first, read again in order, and known to a take-over by the journal."""
 
 import random
-from collections import Counter
 from collections.abc import Iterable
 
 import pytest
@@ -77,18 +76,20 @@ class Shelf:
     def take_to_file(self, now_ms: int = LATER_MS, limit: int = 100, limit_bytes: int = 1 << 40) -> Filing:
         filing = Filing(self.parked.take_to_file(limit, now_ms, limit_bytes))
         if filing:
-            self.pending = encode_parked(self.log.entry(Counter(source for _, source in filing.records)))
+            self.log.begin_filing()
         return filing
 
     def commit(self, filing: Filing) -> None:
         for one, source in filing.records:
             self.records[self.end] = one
-            self.log.filed(FiledRun(source, self.end, self.end + 1, 1))
+            filing.runs.append(FiledRun(source, self.end, self.end + 1, 1))
             self.end += 1
         self.end += 1
+        self.journal.append(decode_entry(encode_parked(self.log.entry(filing.runs))))
+        for run in filing.runs:
+            self.log.filed(run)
         self.log.end_filing()
         self.parked.filed(filing.parked)
-        self.journal.append(decode_entry(self.pending))
 
     def file(self, now_ms: int = LATER_MS, limit: int = 100) -> list[int]:
         filing = self.take_to_file(now_ms, limit)

@@ -223,7 +223,6 @@ class ParkedLog:
         "_journal_end",
         "_logs",
         "_marked",
-        "_marker",
         "_names",
         "_next_number",
         "_numbers",
@@ -248,8 +247,6 @@ class ParkedLog:
         """The targets by number."""
         self._next_number = max(found, default=0) + 1
         self._marked: set[str] = set()
-        self._marker = 0
-        """How many offsets behind the end hold no record: 1 for the marker of a transaction of ours, or 0."""
         self._filing_from: int | None = None
         """An end of the journal from before the record of the open transaction that files messages; None: no such."""
         for number, one in found.items():
@@ -287,16 +284,18 @@ class ParkedLog:
         self._numbers[target] = number
         self._names[number] = target
 
-    def entry(self, counts: Mapping[Source, int]) -> ParkedEntry:
-        """Return the journal's record of a transaction that files messages; `end_filing` follows.
+    def begin_filing(self) -> None:
+        """Note that a transaction that files messages is open; `end_filing` follows."""
+        self._filing_from = self._journal_end
+
+    def entry(self, runs: Iterable[FiledRun]) -> ParkedEntry:
+        """Return the journal's record of a transaction that files messages.
 
         Args:
-            counts: how many messages it files of each target.
+            runs: where they are in the log. A record that began before them would let a take-over read what was there.
         """
-        self._filing_from = self._journal_end
-        first = self._end + self._marker
         return ParkedEntry(
-            [ParkedRow(source.bucket, first, count, self._names[source.bucket]) for source, count in counts.items()]
+            [ParkedRow(run.source.bucket, run.first, run.records, self._names[run.source.bucket]) for run in runs]
         )
 
     def reach(self) -> IndexPart:
@@ -310,7 +309,7 @@ class ParkedLog:
             pointer = self._journal_end if self._filing_from is None else self._filing_from
             self._logs[target] = TargetLog(target, run.source.bucket, pointer)
         self._logs[target].add(run.first, run.end, run.records)
-        self._end, self._marker = max(run.end, self._end), 1
+        self._end = max(run.end, self._end)
 
     @property
     def end(self) -> int:

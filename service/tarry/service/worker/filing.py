@@ -60,12 +60,14 @@ class _Attempt(Attempt[Filing]):
         refusal: why it must be aborted, because a record is refused permanently.
         verdicts: why records are refused, for those that are known, by partition and offset in the intake.
         runs: where the records are in the logs of the levels.
+        is_told: whether the journal's records that need their offsets are written.
     """
 
     alone: bool
     refusal: str = ""
     verdicts: dict[PartitionState, dict[int, Verdict]] = field(default_factory=dict)
     runs: "list[_Run]" = field(default_factory=list)
+    is_told: bool = False
 
     @property
     def is_refused(self) -> bool:
@@ -264,11 +266,22 @@ class Filer(SideTransactions[_Attempt]):
                 raise LogError(text, log)
         super()._commit(attempt)
 
+    def _write_last(self, attempt: _Attempt) -> bool:
+        if attempt.is_told:
+            return False
+        attempt.is_told = True
+        some = False
+        for state, filing in attempt.batches:
+            filing.runs = [run.told() for run in attempt.runs if run.state is state]
+            for record in state.journal_of_filed(filing):
+                self._transactor.produce(state.intake + JOURNAL, state.partition, None, record, [], attempt.report_own)
+                some = True
+        return some
+
     def _confirm(self, attempt: _Attempt) -> None:
         self._clear(len(attempt))
         self._bound.grow(size_of(attempt.batches))
         for state, filing in attempt.batches:
-            filing.runs = [run.told() for run in attempt.runs if run.state is state]
             state.confirm_filed(filing)
             self._tally.count(FILED, len(filing), state.intake)
 
