@@ -9,7 +9,7 @@ from tarry.kafka.topics import wheel_topic
 from tarry.kafka.types import Place
 from tarry.service.metrics.families import QUARANTINED
 from tarry.service.worker.aside import TRY_EVERY_MS
-from tarry.testing.simulation import SHAPES, Shape, World
+from tarry.testing.simulation import SHAPES, RunOutcome, Shape, World
 from tarry.testing.simulation.scenarios import serving
 from tarry.testing.simulation.world import INTAKE, SMALL_LEVELS
 from tests.support.worlds import verify_kept
@@ -202,23 +202,49 @@ def test_partitions_that_an_intake_got_under_a_running_service_stop_no_other(see
     verify_kept(world, "an intake that grew", least_judged=LEAST_JUDGED)
 
 
-def test_a_log_of_a_level_that_loses_its_end_under_its_owner_gets_no_new_messages(seed: int) -> None:
-    """What the journal tells of the lost end must never be said of other records at the same offsets."""
-    world = World(seed, Shape(processes=1, partitions=2, poison=0.0, geometry=SMALL_LEVELS))
-    top = wheel_topic(INTAKE, SMALL_LEVELS.levels)
+@pytest.mark.parametrize("is_aborted", [False, True], ids=["committed", "aborted at first"])
+@pytest.mark.parametrize("partitions", [1, 2], ids=["one", "both"])
+def test_a_log_of_a_level_that_loses_its_end_under_its_owner_is_refused_until_it_is_adopted(
+    seed: int, partitions: int, is_aborted: bool
+) -> None:
+    """What is written to the log fills it up again, and the journal has told of the lost end: both must not count."""
+    shape = Shape(processes=2, partitions=2, poison=0.0, geometry=SMALL_LEVELS)
+    world = World(seed, shape)
+    top = SMALL_LEVELS.levels
+    topic = wheel_topic(INTAKE, top)
+    lost = {(INTAKE, partition) for partition in range(partitions)}
     world.start()
     for _ in range(40):
         world.send_due(world.clock.now_ms() + 60_000)
-    assert world.run_until(lambda: all(len(world.broker.records(top, at)) > 9 for at in (0, 1)), 10_000)
-    world.broker.truncate(top, world.broker.end(top, 0) - 5, 0)
-    kept = len(world.broker.records(top, 0))
-    world.touch(300_000)
-    for _ in range(40):
-        world.send_due(world.clock.now_ms() + 60_000)
-    assert world.run_until(lambda: bool(events(world, "partition_quarantined")), 10_000)
-    assert set(events(world, "partition_quarantined")) == {(INTAKE, 0)}
-    [reason, *_] = [fields["reason"] for _, event, fields in world.events if event == "partition_quarantined"]
-    assert f"{top}/0 goes on at" in reason
-    assert len(world.broker.records(top, 0)) == kept
-    world.run(2_000)
-    assert len(world.broker.records(top, 1)) > 20, "the other partition goes on"
+    assert world.run_until(lambda: all(len(world.broker.records(topic, at)) > 9 for at in (0, 1)), 10_000)
+    assert world.run_until(lambda: not any(world.broker.undecided(topic, at) for at in (0, 1)), 2_000)
+    for _, partition in lost:
+        world.lose_end_of_level(top, partition, 5)
+    world.touch(6 * TRY_EVERY_MS)
+    if is_aborted:  # batches to other levels are refused, so the records are sent again, one in a batch
+        world.narrow(".wheel-1", 300)
+        world.narrow(".wheel-2", 300)
+    for after_ms in (60_000, 1_000, 1_500, 2_000, 3_000) * 20:
+        world.send_due(world.clock.now_ms() + after_ms)
+    assert world.run_until(lambda: set(events(world, "partition_quarantined")) == lost, 10_000)
+    assert ("filing_aborted" in [event for _, event, _ in world.events]) is is_aborted
+    world.widen()
+    world.run(2 * TRY_EVERY_MS)
+    for process in world.processes:
+        world.crash(process, back_after_ms=None)
+        world.restart(process, 0)
+    world.run(TRY_EVERY_MS)
+    assert not events(world, "partition_back"), "nothing says any more that its end was lost"
+    reasons = {fields["reason"] for _, event, fields in world.events if event == "partition_quarantined"}
+    assert all(f"{topic}/" in reason and "went on at" in reason for reason in reasons), reasons
+    assert len(reasons) == partitions
+    assert {place for process in world.processes for place in process.states} == {(INTAKE, 0), (INTAKE, 1)} - lost
+    for process in world.processes:  # static members stay in the group until their sessions are over
+        process.stop()
+    world.run(TRY_EVERY_MS)
+    assert len(world.adopt()) == partitions
+    for process in world.processes:
+        world.restart(process, 0)
+    assert world.run_until(lambda: serving(world), 30_000)
+    report = world.settle()
+    assert report.is_clean, RunOutcome(seed, shape, (), report, world.trace())

@@ -494,10 +494,79 @@ def ends_named_too_low(seed: int) -> World:
     return world
 
 
+def ends_named_too_low_twice(seed: int) -> World:
+    """A new leader names an end too low by a transaction's marker only; behind the next filing another names the same.
+
+    So no record is missed at first. What that filing says of how far the log reaches must not be counted from there.
+    """
+    world = serve(seed, Shape(geometry=SMALL_LEVELS, partitions=1, processes=1, static=True, park_after_ms=300))
+    [process] = world.processes
+    logs = [INTAKE + PARKED, *(wheel_topic(INTAKE, level) for level in range(1, SMALL_LEVELS.levels + 1))]
+
+    def crash_behind(records: int) -> None:
+        world.crash(process)
+        for topic in logs:
+            if there := world.broker.records(topic):
+                behind = world.broker.end(topic) - there[-1].offset
+                world.broker.name_too_low_an_end(topic, 0, behind - 1 + records)
+
+    for _ in range(6):
+        world.take_away("bills")
+        for records in (0, 1):
+            for _ in range(world.random.randint(1, 2)):
+                world.send_due(world.clock.now_ms() + world.random.choice((0, 1_000, 6_000)))
+            world.run(world.random.choice((200, 400, 900)))
+            if process.worker is not None:
+                crash_behind(records)
+            world.run_until(lambda: serving(world), SERVING_WITHIN_MS)
+        world.bring_back("bills")
+        world.run(world.random.choice((200, 3_000)))
+    return world
+
+
+def too_low_an_end_behind_what_was_parked(seed: int) -> World:
+    """Nothing is parked any more, but the log still holds it, and the journal what is done; then an end named too low.
+
+    What is parked next must not seem to begin before that: the journal does not say for long what is done there.
+    """
+    world = serve(
+        seed, Shape(partitions=1, processes=1, static=True, poison=0.0, geometry=NO_LEVELS, park_after_ms=300)
+    )
+    [process] = world.processes
+
+    def park(times: int) -> None:
+        for _ in range(times):
+            world.send(2, longest_ms=0)
+            world.run(150)
+
+    def crash() -> None:
+        world.broker.undelete()
+        world.crash(process)
+
+    world.take_away("bills")
+    park(10)
+    world.bring_back("bills")
+    world.run_until(lambda: not world.unseen(), SERVING_WITHIN_MS)
+    for _ in range(60):
+        world.send(1, longest_ms=100)
+        world.run(100)
+    crash()
+    world.broker.name_too_low_an_end(INTAKE + PARKED, 0, world.random.randint(2, 8))
+    world.run(3_000)
+    world.take_away("bills")
+    park(5)
+    world.run(1_500)
+    crash()
+    world.run(2_000)
+    world.bring_back("bills")
+    return world
+
+
 def a_level_loses_its_end(seed: int) -> World:
     """The log of a level loses its end while it is written, by an unclean election; then a crash.
 
-    The journal has told of what is lost. So much is filed next that the log is soon as long as before.
+    The journal has told of what is lost. So much is filed next that the log is soon as long as before. Some of the
+    filings that meet the lost end are aborted: their records fill up the log, and the next filing does not meet it.
     """
     upkeep = Upkeep(tell_from=4, index_after=20)
     world = serve(seed, Shape(geometry=SMALL_LEVELS, partitions=1, processes=1, static=True, poison=0.0, upkeep=upkeep))
@@ -512,13 +581,22 @@ def a_level_loses_its_end(seed: int) -> World:
     def reaches(end: int) -> bool:
         return world.broker.end(topic) >= end
 
+    def abort_filing(step: Step) -> Fate | None:
+        if (step.call, step.phase) != ("send_offsets", "before") or not step.transaction.endswith("-file"):
+            return None
+        world.disturb = nothing
+        return Fate.WANT_ABORT
+
     for _ in range(3):
         send()
         world.run(world.random.randint(400, 1_500))
         world.run_until(lambda: not world.broker.undecided(topic), 1_000)
         world.lose_end_of_level(top, 0, world.random.randint(2, 6))
+        if world.random.random() < 0.5:
+            world.disturb = lambda _, step: abort_filing(step)
         send()
         world.run_until(partial(reaches, world.broker.end(topic) + 9), 2_000)
+        world.disturb = nothing
         world.run(world.random.choice((20, 200, 600)))
         world.crash(process, back_after_ms=None)
         if world.until_refused() is not None:
@@ -718,6 +796,7 @@ COURSES: Final[Mapping[str, Callable[[int], World]]] = {
     "crash-in-a-wide-bucket": crash_in_a_wide_bucket,
     "deletes-late": deletes_late,
     "ends-named-too-low": ends_named_too_low,
+    "ends-named-too-low-twice": ends_named_too_low_twice,
     "expiring-again-and-again": expiring_again_and_again,
     "far-before-near": far_before_near,
     "few-are-far": few_are_far,
@@ -735,4 +814,5 @@ COURSES: Final[Mapping[str, Callable[[int], World]]] = {
     "repeated-again-and-again": repeated_again_and_again,
     "repeated-while-transactions-are-open": partial(repeated_again_and_again, latency_ms=(3, 25)),
     "strange-records": strange_records,
+    "too-low-an-end-behind-what-was-parked": too_low_an_end_behind_what_was_parked,
 }

@@ -77,7 +77,10 @@ BUGS: Final[Mapping[str, Bug]] = {
     "filing-does-not-say-how-far": Bug(("lost",), course="ends-named-too-low"),
     # Or messages that were delivered are read again, because what is filed next seems to begin before them.
     "parked-does-not-say-how-far": Bug(("lost", "twice"), course="ends-named-too-low"),
+    "filing-says-how-far-by-what-it-was-told": Bug(("lost",), course="ends-named-too-low-twice"),
+    "parked-begins-where-it-was-told": Bug(("twice",), course="too-low-an-end-behind-what-was-parked"),
     "writes-behind-a-lost-end": Bug(("lost",), course="a-level-loses-its-end"),
+    "does-not-tell-of-a-lost-end": Bug(("lost", "left behind"), course="a-level-loses-its-end"),
     "tells-beyond-a-stranger": Bug(("lost",), course="strange-records"),
     "no-doubt-after-an-older-copy": Bug(("lost",), course="copies-are-lost"),
     "journal-forgets-a-done-bucket": Bug(("twice",), course="away-for-minutes"),

@@ -5,11 +5,11 @@ import pytest
 from tarry.core.progress.checkpoint import Checkpoint, Geometry
 from tarry.core.progress.done_set import DoneSet
 from tarry.core.progress.index import IndexPart
-from tarry.core.progress.journal import DoneEntry, IndexEntry, ParkedEntry, ParkedRow
+from tarry.core.progress.journal import DoneEntry, IndexEntry, LostEnd, ParkedEntry, ParkedRow
 from tarry.core.progress.recovery import Recovery
 from tarry.core.progress.source import INTAKE, PARKED, Source
 from tarry.errors import RetriableError, UsageError
-from tarry.kafka.refusals import SURE_AFTER_MS, Shortfalls, intake_cut, journal_cut, shortfall
+from tarry.kafka.refusals import SURE_AFTER_MS, Shortfalls, end_lost, intake_cut, journal_cut, shortfall
 from tarry.testing import ManualClock
 
 PLACE, OTHER = ("in", 3), ("in", 4)
@@ -82,3 +82,10 @@ def test_an_end_is_believed_when_it_lasts_and_forgotten_when_it_does_not() -> No
     clock.advance(SURE_AFTER_MS)
     with pytest.raises(UsageError, match="too soon"):
         shortfalls.check({PLACE: "too soon"})
+
+
+@pytest.mark.parametrize(("level", "log"), [(2, "in.wheel-2/3"), (PARKED, "in.parked/3")])
+def test_a_log_that_was_found_to_have_lost_its_end_is_named_with_both_offsets(level: int, log: str) -> None:
+    line = end_lost(PLACE, LostEnd(level, 95, 100))
+    assert line.startswith(f"{log} went on at 95, although offsets up to 100 were written")
+    assert "tarry serve --adopt" in line

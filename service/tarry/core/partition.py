@@ -27,17 +27,17 @@ and `progress` tracks how far the intake, the overflow wheel and the parked log 
 """
 
 from collections import Counter
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from operator import attrgetter
 from typing import Literal, cast
 
-from tarry.core.batch import UNBOUNDED, Batch, Filing, Settlement
+from tarry.core.batch import UNBOUNDED, Batch, FiledRun, Filing, Settlement
 from tarry.core.message import NEVER_MS, DeadMessage, FiledMessage, HeldCancel, HeldMessage
 from tarry.core.partition_progress import Progress
 from tarry.core.progress.checkpoint import Obeyed
 from tarry.core.progress.index import IndexPart, index_records
 from tarry.core.progress.intake import IntakeProgress
-from tarry.core.progress.journal import encode_done, encode_index, encode_parked
+from tarry.core.progress.journal import LostEnd, encode_done, encode_index, encode_lost_end, encode_parked
 from tarry.core.progress.origin import Origin
 from tarry.core.progress.recovered import Recovered
 from tarry.core.progress.source import PARKED, Source
@@ -94,6 +94,7 @@ class PartitionState:
         letters: holds the dead letters that a transaction of their own writes.
         names: knows which message waits under each name.
         knows_pauses: whether it is known which targets are paused. Until then the gate is closed.
+        lost_ends: the logs that have lost their end while the partition is served, by level.
     """
 
     def __init__(
@@ -160,6 +161,7 @@ class PartitionState:
         self._far_ms = geometry.width_of(2) if geometry.levels > 1 and not keeps_order else None
         """A message that is due later than this from now may be passed over; None: no message may."""
         self.knows_pauses = True
+        self.lost_ends: dict[int, LostEnd] = {}
 
     def close(self) -> None:
         """Free the messages: the wheel's rings are reference cycles, and full garbage collections are switched off."""
@@ -536,12 +538,22 @@ class PartitionState:
             for part in filing.reaching
             if ends[part.level] > part.end
         ]
+        self.note_ends(filing.runs)
         records = [encode_parked(self.parked.log.entry(parked))] if parked else []
-        return [*records, *(encode_index([part]) for part in further)]
+        records += [encode_index([part]) for part in further]
+        return records + [encode_lost_end(lost) for lost in self.lost_ends.values()]
 
-    def end_of(self, source: Source) -> int:
-        """Return one above the last known offset of the log of a bucket, or of the parked log."""
-        return self.parked.log.end if source.level == PARKED else self.overflow.end_of(source.level)
+    def note_ends(self, runs: Iterable[FiledRun]) -> None:
+        """Note which logs have lost their end; also of a transaction that aborts, as its records fill up the log.
+
+        Args:
+            runs: where records were written.
+        """
+        for run in runs:
+            level = run.source.level
+            end = self.parked.log.end if level == PARKED else self.overflow.end_of(level)
+            if run.first < end:
+                self.lost_ends.setdefault(level, LostEnd(level, run.first, end))
 
     def confirm_filed(self, filing: Filing) -> None:
         """Note that the transaction that filed these messages committed."""

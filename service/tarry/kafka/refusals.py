@@ -8,6 +8,7 @@ delivered. A start with `--adopt` goes on with the records that there are (`adop
 from collections.abc import Iterable, Mapping
 
 from tarry.clock import Clock
+from tarry.core.progress.journal import LostEnd
 from tarry.core.progress.origin import Origin
 from tarry.core.progress.recovery import Recovery
 from tarry.core.progress.source import INTAKE, PARKED
@@ -101,6 +102,15 @@ def _ends_too_soon(place: Place, log: str, end: int, known: int) -> str:
     return (
         f"{log} ends at {end}, and {place[0]}/{place[1]} knows of records up to {known}: records are lost, as by an "
         f"unclean election; {ADOPT}"
+    )
+
+
+def end_lost(place: Place, lost: LostEnd) -> str:
+    """Return the error line for a partition with a log that its owner has found to have lost its end."""
+    log = level_log_of(place, lost.level)
+    return (
+        f"{log[0]}/{log[1]} went on at {lost.went_on_at}, although offsets up to {lost.end} were written: records are "
+        f"lost, as by an unclean election; {ADOPT}"
     )
 
 

@@ -16,7 +16,7 @@ from tarry.kafka.offsets import Offsets
 from tarry.kafka.origins import Origins
 from tarry.kafka.parked_record import parked_target
 from tarry.kafka.partition_logs import journal_of, level_log_of, levels_of, read_to_ends
-from tarry.kafka.refusals import another_origin, intake_cut, journal_cut, level_gone, nothing_known, shortfall
+from tarry.kafka.refusals import another_origin, end_lost, intake_cut, journal_cut, level_gone, nothing_known, shortfall
 from tarry.kafka.settings import Cluster
 from tarry.kafka.trim_tolerant_reader import TrimTolerantReader
 from tarry.kafka.types import Place
@@ -181,6 +181,8 @@ class Standings:
                 recovery.journal.take(record)
         except ValueError as error:
             return f"{journal_of(place)[0]}/{place[1]}: {error}"
+        if (lost := recovery.journal.lost_end) is not None:
+            return end_lost(place, lost)
         return shortfall(place, recovery, logs.intake[1], spans)
 
     def _records(self, place: Place, begin: int, end: int) -> Iterator[Entry]:

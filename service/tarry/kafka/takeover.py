@@ -51,7 +51,7 @@ from tarry.kafka.partition_logs import (
     spans_of,
 )
 from tarry.kafka.reader import Reader
-from tarry.kafka.refusals import Shortfalls, another_origin, journal_cut, level_gone, nothing_known, shortfall
+from tarry.kafka.refusals import Shortfalls, another_origin, end_lost, journal_cut, level_gone, nothing_known, shortfall
 from tarry.kafka.topics import JOURNAL
 from tarry.kafka.types import OffsetMetadata, Place
 
@@ -191,6 +191,9 @@ class TakeOver:
                 self._on_event("checkpoint_from_copy", topic=place[0], partition=place[1], low=low)
             known = {**known, **later}
         ends = self._offsets.ends(places, committed=True)
+        for place, one in recoveries.items():
+            if (lost_end := one.journal.lost_end) is not None:
+                raise UsageError(end_lost(place, lost_end))
         spans = spans_of(self._offsets, {place: self._identity.geometry[place[0]] for place in places})
         self._shortfalls.check(
             {place: shortfall(place, one, ends[place], spans[place]) for place, one in recoveries.items()}

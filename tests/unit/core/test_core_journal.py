@@ -6,8 +6,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tarry.core.progress.journal import Copy, DoneEntry, IndexEntry, Range, decode_entry, encode_copy, encode_done
-from tarry.core.progress.source import INTAKE, Source
+from tarry.core.progress.journal import (
+    Copy,
+    DoneEntry,
+    IndexEntry,
+    LostEnd,
+    Range,
+    decode_entry,
+    encode_copy,
+    encode_done,
+    encode_lost_end,
+)
+from tarry.core.progress.journal_state import JournalState
+from tarry.core.progress.source import INTAKE, PARKED, Source
 
 sources = st.builds(Source, st.integers(0, 6), st.integers(0, 300))
 offsets = st.lists(st.integers(0, 2**40) | st.integers(0, 400), unique=True)
@@ -57,6 +68,24 @@ def test_nothing_done_is_a_record_without_ranges() -> None:
 @given(st.integers(0, 2**63), st.text(alphabet=st.characters(codec="utf-8"), max_size=60))
 def test_a_copy_comes_back_with_its_watermark(low: int, checkpoint: str) -> None:
     assert decode_entry(encode_copy(low, checkpoint)) == Copy(low, checkpoint)
+
+
+@pytest.mark.parametrize("lost", [LostEnd(1, 0, 1), LostEnd(PARKED, 2**40, 2**41)])
+def test_a_lost_end_comes_back(lost: LostEnd) -> None:
+    record = encode_lost_end(lost)
+    assert decode_entry(record) == lost
+    with pytest.raises(ValueError, match=r"not enough values|cut off"):
+        decode_entry(record[:-1])
+    with pytest.raises(ValueError, match="of version 2"):
+        decode_entry(b"L\x02" + record[2:])
+
+
+def test_a_journal_says_which_log_has_lost_its_end_last() -> None:
+    journal = JournalState()
+    assert journal.lost_end is None
+    for lost in (LostEnd(2, 5, 9), LostEnd(1, 3, 4)):
+        journal.take(lost)
+    assert journal.lost_end == LostEnd(1, 3, 4)
 
 
 def test_a_source_named_twice_has_the_ranges_of_both() -> None:

@@ -781,7 +781,7 @@ def test_the_log_must_have_reached_the_last_message_of_any_target() -> None:
 
 def test_a_filing_says_how_far_the_log_reaches_with_all_its_messages() -> None:
     found = ParkedRecords()
-    found.take(ParkedEntry([ROW, ROW._replace(number=4, target="other", messages=7)]))
+    found.take(ParkedEntry([ROW, ROW._replace(number=4, target="other", first=45, messages=7)]))
     assert found.reached == 52
     found.take(DoneEntry({Source(PARKED, 3): [(40, 45)], Source(PARKED, 4): [(45, 52)]}))
     assert (dict(found.found), found.reached) == ({}, 52), "also when all of them are done"

@@ -8,14 +8,14 @@ from dataclasses import replace
 
 import pytest
 
-from tarry.core.batch import Batch
+from tarry.core.batch import Batch, FiledRun
 from tarry.core.message import Headers, HeldMessage
 from tarry.core.partition import PartitionState
 from tarry.core.progress.checkpoint import Checkpoint, CheckpointError, Geometry, decode_checkpoint
 from tarry.core.progress.done_set import DoneSet
-from tarry.core.progress.journal import Copy, DoneEntry, decode_entry, encode_done
+from tarry.core.progress.journal import Copy, DoneEntry, LostEnd, decode_entry, encode_done
 from tarry.core.progress.recovered import Recovered
-from tarry.core.progress.source import INTAKE
+from tarry.core.progress.source import INTAKE, PARKED, Source
 from tarry.core.request.intake_policy import IntakePolicy
 from tarry.core.request.reader import RequestReader
 from tarry.core.window.matching import DONE_BYTES
@@ -726,6 +726,34 @@ def test_a_message_in_the_parked_log_takes_no_memory_but_that_it_is_known() -> N
     assert (state.held_bytes, state.memory_bytes) == (0, 21 * DONE_BYTES)
     assert state.parked.by_target() == {"orders": 21}
     assert (state.held, state.waiting) == (0, 21), "an alert compares what waits with what is parked"
+
+
+def filed_to_the_parked_log() -> tuple[PartitionState, LevelLog]:
+    state, log = taken_over(), LevelLog()
+    state.parked.limit_bytes = 0
+    park(state, 0, 10)
+    file_parked(state, log, NOW_MS)
+    assert not state.lost_ends
+    return state, log
+
+
+def test_a_parked_log_that_goes_on_below_its_end_is_noted_and_told_with_each_filing() -> None:
+    state, log = filed_to_the_parked_log()
+    end = state.parked.log.end
+    log.end = end - 1
+    for offset, why in ((1, "it meets the lost end"), (2, "the filing that met it may have been aborted")):
+        park(state, offset, 10)
+        [*_, told] = file_parked(state, log, NOW_MS)
+        assert decode_entry(told) == LostEnd(PARKED, end - 1, end), why
+
+
+def test_records_of_an_aborted_filing_show_that_a_log_has_lost_its_end() -> None:
+    state, _ = filed_to_the_parked_log()
+    end, source = state.parked.log.end, Source(PARKED, 1)
+    state.note_ends([FiledRun(source, end, end + 1, 1)])
+    assert not state.lost_ends, "it goes on where it was"
+    state.note_ends([FiledRun(source, end - 1, end, 1), FiledRun(source, end - 2, end - 1, 1)])
+    assert state.lost_ends == {PARKED: LostEnd(PARKED, end - 1, end)}, "as it was met first"
 
 
 def test_one_like_a_message_in_the_parked_log_is_a_duplicate() -> None:

@@ -15,7 +15,10 @@ Where the records of each bucket are, the *index* says (`index`). It is only a h
 
 Which message waits under each name, changes of *names* and *shards* of them say (`name_records`).
 
-Form: no key; one byte for the kind (`D`, `P`, `C`, `I`, `N` or `S`), one byte for the version, then
+If the log of a level, or the parked log, is found to have *lost its end*, a record says so: nothing else would, once
+other records have filled it up again. No process takes the partition over then.
+
+Form: no key; one byte for the kind (`D`, `P`, `C`, `I`, `L`, `N` or `S`), one byte for the version, then
 
 - `D`: for each source `level, bucket, first offset, n`, then n numbers, alternating between run and gap: how many
   offsets are done, how many after them are not done, and so on. All numbers are varints. Level 0 is the intake, with
@@ -25,6 +28,7 @@ Form: no key; one byte for the kind (`D`, `P`, `C`, `I`, `N` or `S`), one byte f
   parked log below which it has no such message, how many messages, and the name. Numbers are decimal.
 - `C`: the low watermark in decimal, a space, the checkpoint's text.
 - `I`: as `index.encode_parts` says.
+- `L`: level, the offset at which its log went on, the end that it had had before; varints.
 - `N` and `S`: as `name_records` says.
 
     offsets 5, 6, 7, 10 of the intake  ->  D 1 | 0 0 5 3 | 3 2 1
@@ -40,7 +44,7 @@ from tarry.core.progress.index import IndexPart, decode_parts, encode_parts
 from tarry.core.progress.name_records import NamesEntry, ShardEntry
 from tarry.core.progress.source import Offsets, Source
 
-_DONE, _PARKED, _COPY, _INDEX, _NAMES, _SHARD, _VERSION = b"D", b"P", b"C", b"I", b"N", b"S", 1
+_DONE, _PARKED, _COPY, _INDEX, _LOST, _NAMES, _SHARD, _VERSION = b"D", b"P", b"C", b"I", b"L", b"N", b"S", 1
 
 
 Range = tuple[int, int]
@@ -98,7 +102,21 @@ class IndexEntry:
     parts: tuple[IndexPart, ...] | None
 
 
-Entry = DoneEntry | ParkedEntry | Copy | IndexEntry | NamesEntry | ShardEntry
+class LostEnd(NamedTuple):
+    """A record that says that a log has lost its end, as by an unclean election.
+
+    Attributes:
+        level: the level; `PARKED` for the parked log.
+        went_on_at: the offset of a record that was written afterwards.
+        end: the end that the log had had before.
+    """
+
+    level: int
+    went_on_at: int
+    end: int
+
+
+Entry = DoneEntry | ParkedEntry | Copy | IndexEntry | LostEnd | NamesEntry | ShardEntry
 """A record of the journal."""
 
 
@@ -170,6 +188,11 @@ def encode_index(parts: Iterable[IndexPart]) -> bytes:
     return b"%b%c%b" % (_INDEX, _VERSION, encode_parts(parts))
 
 
+def encode_lost_end(lost: LostEnd) -> bytes:
+    """Encode a record of a log that has lost its end."""
+    return b"%b%c%b" % (_LOST, _VERSION, pack_varints(lost))
+
+
 def encode_names(changes: bytes) -> bytes:
     """Encode a record of changes of names."""
     return b"%b%c%b" % (_NAMES, _VERSION, changes)
@@ -196,7 +219,7 @@ def decode_entry(record: bytes | None) -> "Entry":
     """
     if record and record[:1] == _INDEX:
         return _decode_index(record)
-    if not record or len(record) < 2 or record[:1] not in (_DONE, _PARKED, _COPY, _NAMES, _SHARD):
+    if not record or len(record) < 2 or record[:1] not in (_DONE, _PARKED, _COPY, _LOST, _NAMES, _SHARD):
         raise ValueError("not a journal record")
     if record[1] != _VERSION:
         raise ValueError(f"a journal record of version {record[1]}; this version of tarry reads version {_VERSION}")
@@ -208,6 +231,9 @@ def decode_entry(record: bytes | None) -> "Entry":
             return _decode_parked(record[2:].decode())
         except KeyError as error:
             raise ValueError("not a parked record") from error
+    if record[:1] == _LOST:
+        level, went_on_at, end = unpack_varints(record[2:])
+        return LostEnd(level, went_on_at, end)
     if record[:1] in (_NAMES, _SHARD):
         return records.decode_changes(record[2:]) if record[:1] == _NAMES else records.decode_shard(record[2:])
     return _decode_done(record)

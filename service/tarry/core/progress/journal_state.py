@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from tarry.core.progress.done_set import DoneSet, add_done
 from tarry.core.progress.index import IndexRecords
-from tarry.core.progress.journal import Copy, DoneEntry, Entry, IndexEntry
+from tarry.core.progress.journal import Copy, DoneEntry, Entry, IndexEntry, LostEnd
 from tarry.core.progress.name_records import NameRecords, NamesEntry, ShardEntry
 from tarry.core.progress.parked_records import ParkedRecords
 from tarry.core.progress.source import INTAKE, PARKED, Source
@@ -24,9 +24,10 @@ class JournalState:
         parked: what is in the parked log.
         index: where records are in the logs of the levels.
         names: which message waits under each name.
+        lost_end: the last log that has lost its end; None: none has.
     """
 
-    __slots__ = ("_complete_from", "_done", "_low", "index", "names", "parked")
+    __slots__ = ("_complete_from", "_done", "_low", "index", "lost_end", "names", "parked")
 
     def __init__(self, low: int = 0, low_of_levels: Sequence[int] = (), complete_from: int = 0) -> None:
         self._low = low
@@ -34,6 +35,7 @@ class JournalState:
         self.parked = ParkedRecords()
         self.index = IndexRecords(low_of_levels)
         self.names = NameRecords()
+        self.lost_end: LostEnd | None = None
         self._done = {INTAKE: DoneSet((), low)}
 
     @property
@@ -47,6 +49,9 @@ class JournalState:
             return
         if isinstance(record, IndexEntry):
             self.index.take(record.parts)
+            return
+        if isinstance(record, LostEnd):
+            self.lost_end = record
             return
         if isinstance(record, (NamesEntry, ShardEntry)):
             self.names.take(record)

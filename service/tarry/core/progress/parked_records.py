@@ -42,16 +42,15 @@ class ParkedRecords:
     def __init__(self) -> None:
         self._found: dict[int, FoundParked] = {}
         self._filed_to = 0
-        """An offset that the last filing has reached, at least."""
+        """An offset that filings have reached, at least."""
 
     def take(self, entry: DoneEntry | ParkedEntry) -> None:
         """Take a record."""
         if isinstance(entry, ParkedEntry):
             if entry.is_whole:
                 self._found.clear()
-            elif len({row.first for row in entry.rows}) == 1:  # of one filing, whose messages are all at or after it
-                self._filed_to = max(self._filed_to, entry.rows[0].first + sum(row.messages for row in entry.rows))
             for row in entry.rows:
+                self._filed_to = max(self._filed_to, row.first + row.messages)
                 self._add(row)
             return
         for (level, number), ranges in entry.ranges.items():

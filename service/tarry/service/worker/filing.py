@@ -31,6 +31,7 @@ from tarry.headers import ErrorCode
 from tarry.kafka.clients import Clients
 from tarry.kafka.errors import error_of
 from tarry.kafka.partition_logs import level_log_of
+from tarry.kafka.refusals import end_lost
 from tarry.kafka.settings import BATCH_BYTES
 from tarry.kafka.topics import JOURNAL, RESULTS
 from tarry.service.metrics.families import FILED
@@ -76,6 +77,10 @@ class _Attempt(Attempt[Filing]):
     def __len__(self) -> int:
         return sum(len(filing) for _, filing in self.batches)
 
+    def told(self, state: PartitionState) -> list[FiledRun]:
+        """Return where records of a partition are, of runs of which it is known."""
+        return [run.told() for run in self.runs if run.state is state and run.is_known]
+
 
 class _Run:
     """The records of one bucket, or of one parked target, in a transaction: next to each other in their log.
@@ -93,6 +98,11 @@ class _Run:
         self.source = source
         self._count = count
         self._first = self._last = -1
+
+    @property
+    def is_known(self) -> bool:
+        """Whether any of its offsets is known."""
+        return self._last >= 0
 
     def note(self, offset: int) -> None:
         """Note the offset of the first record, or of the last one."""
@@ -122,6 +132,8 @@ class Filer(SideTransactions[_Attempt]):
         self._bound = Bound()
         self._next_ms = 0
         self._turns = 0
+        self._lost: list[LogError] = []
+        """Partitions with a log that has lost its end, to be quarantined one after the other."""
 
     def turn(
         self, states: Sequence[PartitionState], held_up: Sequence[PartitionState], *, is_hurried: bool = False
@@ -136,8 +148,10 @@ class Filer(SideTransactions[_Attempt]):
 
         Raises:
             RetriableError: no producer can be built for now.
+            LogError: a log has lost its end.
             FatalError: a transaction's fate is unknown: drop the states and take over again.
         """
+        self._report_lost()
         if self._attempt is not None:
             self._look(self._attempt)
             return
@@ -158,6 +172,7 @@ class Filer(SideTransactions[_Attempt]):
         """Forget the open transaction, because the states and the producer were dropped."""
         super().forget()
         self._suspects = 0
+        self._lost.clear()
 
     # -- 1 ----------------------------------------------------------------------------------------------------------
 
@@ -249,30 +264,13 @@ class Filer(SideTransactions[_Attempt]):
 
     # -- 2 ----------------------------------------------------------------------------------------------------------
 
-    def _commit(self, attempt: _Attempt) -> None:
-        """Commit, unless a log has lost its end: what the journal tells of that end must not be said of new records.
-
-        Raises:
-            LogError: it has.
-        """
-        for run in attempt.runs:
-            told, log = run.told(), level_log_of(run.state.place, run.source.level)
-            if told.first < (end := run.state.end_of(run.source)):
-                text = (
-                    f"{log[0]}/{log[1]} goes on at {told.first}, although offsets up to {end} were written: records "
-                    "are lost, as by an unclean election"
-                )
-                self._on_failure(attempt, text)
-                raise LogError(text, log)
-        super()._commit(attempt)
-
     def _write_last(self, attempt: _Attempt) -> bool:
         if attempt.is_told:
             return False
         attempt.is_told = True
         some = False
         for state, filing in attempt.batches:
-            filing.runs = [run.told() for run in attempt.runs if run.state is state]
+            filing.runs = attempt.told(state)
             for record in state.journal_of_filed(filing):
                 self._transactor.produce(state.intake + JOURNAL, state.partition, None, record, [], attempt.report_own)
                 some = True
@@ -282,8 +280,18 @@ class Filer(SideTransactions[_Attempt]):
         self._clear(len(attempt))
         self._bound.grow(size_of(attempt.batches))
         for state, filing in attempt.batches:
-            state.confirm_filed(filing)
-            self._tally.count(FILED, len(filing), state.intake)
+            if state.lost_ends:
+                # The journal tells of the lost end what is now true of new records, so this state must do nothing more.
+                [lost, *_] = state.lost_ends.values()
+                self._lost.append(LogError(end_lost(state.place, lost), level_log_of(state.place, lost.level)))
+            else:
+                state.confirm_filed(filing)
+                self._tally.count(FILED, len(filing), state.intake)
+        self._report_lost()
+
+    def _report_lost(self) -> None:
+        if self._lost:
+            raise self._lost.pop()
 
     def _on_refusal(self, attempt: _Attempt) -> None:
         """Try again at once: without the refused record if it is known, else to find out which one it is."""
@@ -305,6 +313,7 @@ class Filer(SideTransactions[_Attempt]):
         self._suspects = max(0, self._suspects - messages)
 
     def _put_back_batch(self, attempt: _Attempt, state: PartitionState, batch: Filing) -> None:
+        state.note_ends(attempt.told(state))
         state.put_back_filed(batch, attempt.verdicts.get(state, {}))
 
 
