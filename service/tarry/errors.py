@@ -18,6 +18,8 @@ TarryError
 Kafka's own errors are translated in one place, `tarry.kafka.errors`.
 """
 
+from collections.abc import Sequence
+
 
 class TarryError(Exception):
     """The base class of all errors that tarry raises on purpose.
@@ -45,11 +47,13 @@ class LogError(UsageError):
     Args:
         text: one line for the operator.
         log: topic and partition.
+        further: the same of other partitions.
     """
 
-    def __init__(self, text: str, log: tuple[str, int]) -> None:
+    def __init__(self, text: str, log: tuple[str, int], further: Sequence["LogError"] = ()) -> None:
         super().__init__(text)
         self.log = log
+        self.further = further
 
 
 class BrokerError(TarryError):

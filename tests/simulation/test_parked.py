@@ -4,11 +4,13 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 
 from tarry.core.progress.checkpoint import Geometry
 from tarry.kafka import takeover
 from tarry.kafka.partition_logs import spans_of
-from tarry.kafka.topics import DEAD, PARKED
+from tarry.kafka.topics import DEAD, JOURNAL, PARKED
+from tarry.kafka.transaction import Transactor
 from tarry.testing.simulation import Shape, World
 from tarry.testing.simulation.world import INTAKE, NO_LEVELS, SMALL_LEVELS
 from tests.support.worlds import only, serve, verify_kept
@@ -72,6 +74,29 @@ def test_a_leader_that_names_too_low_an_end_of_the_parked_log_loses_no_message(
     world.run(20_000)
     assert named, "no take-over was told too low an end"
     verify_kept(world, "an end of the parked log that is too low", least_judged=LEAST_JUDGED)
+
+
+def test_a_filing_whose_last_records_the_client_library_refuses_is_tried_again(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that need the offsets of what was filed: all else is delivered then."""
+    world = serve(seed, replace(SHAPE, park_after_ms=300))
+    produce, refused = Transactor.produce, list[str]()
+
+    def refuse_once(transactor: Transactor, topic: str, partition: int, key: Any, value: Any, *rest: Any) -> None:
+        if topic == INTAKE + JOURNAL and value[:1] == b"P" and not refused:
+            refused.append(topic)
+            raise KafkaException(KafkaError(KafkaError._UNKNOWN_TOPIC))
+        produce(transactor, topic, partition, key, value, *rest)
+
+    monkeypatch.setattr(Transactor, "produce", refuse_once)
+    world.take_away("orders")
+    world.send(20, longest_ms=100)
+    assert world.run_until(lambda: only(world).parked.log.unread("orders") > 0, 10_000)
+    assert refused
+    assert "filing_aborted" in [event for _, event, _ in world.events]
+    world.bring_back("orders")
+    verify_kept(world, "a record of the journal that is refused once", least_judged=LEAST_JUDGED)
 
 
 @pytest.mark.parametrize("geometry", [NO_LEVELS, SMALL_LEVELS], ids=["no levels", "levels"])

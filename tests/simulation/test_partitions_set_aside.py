@@ -9,9 +9,10 @@ from tarry.kafka.topics import wheel_topic
 from tarry.kafka.types import Place
 from tarry.service.metrics.families import QUARANTINED
 from tarry.service.worker.aside import TRY_EVERY_MS
-from tarry.testing.simulation import SHAPES, RunOutcome, Shape, World
+from tarry.testing.fake import Fate, Step
+from tarry.testing.simulation import SHAPES, Process, RunOutcome, Shape, World
 from tarry.testing.simulation.scenarios import serving
-from tarry.testing.simulation.world import INTAKE, SMALL_LEVELS
+from tarry.testing.simulation.world import INTAKE, SMALL_LEVELS, nothing
 from tests.support.worlds import verify_kept
 
 AWAY_MS = 40_000
@@ -208,7 +209,7 @@ def test_a_log_of_a_level_that_loses_its_end_under_its_owner_is_refused_until_it
     seed: int, partitions: int, is_aborted: bool
 ) -> None:
     """What is written to the log fills it up again, and the journal has told of the lost end: both must not count."""
-    shape = Shape(processes=2, partitions=2, poison=0.0, geometry=SMALL_LEVELS)
+    shape = Shape(processes=2, partitions=2, poison=0.0, geometry=SMALL_LEVELS, most=1_000, fetch_most=1_000)
     world = World(seed, shape)
     top = SMALL_LEVELS.levels
     topic = wheel_topic(INTAKE, top)
@@ -248,3 +249,34 @@ def test_a_log_of_a_level_that_loses_its_end_under_its_owner_is_refused_until_it
     assert world.run_until(lambda: serving(world), 30_000)
     report = world.settle()
     assert report.is_clean, RunOutcome(seed, shape, (), report, world.trace())
+
+
+@pytest.mark.parametrize("deed", ["stop", "serve on"])
+def test_a_lost_end_is_told_by_the_release_too_if_the_filing_that_met_it_is_aborted(seed: int, deed: str) -> None:
+    world = World(seed, Shape(processes=1, partitions=1, poison=0.0, geometry=SMALL_LEVELS))
+    top = SMALL_LEVELS.levels
+    topic = wheel_topic(INTAKE, top)
+    world.start()
+    [process] = world.processes
+    for _ in range(20):
+        world.send_due(world.clock.now_ms() + 60_000)
+    assert world.run_until(lambda: len(world.broker.records(topic)) > 9, 10_000)
+    assert world.run_until(lambda: not world.broker.undecided(topic), 2_000)
+    world.lose_end_of_level(top, 0, 5)
+
+    def abort(_: Process, step: Step) -> Fate | None:
+        is_filing = step.transaction.endswith("-file") and (step.call, step.phase) == ("send_offsets", "before")
+        return Fate.WANT_ABORT if is_filing else None
+
+    world.disturb = abort
+    for _ in range(20):
+        world.send_due(world.clock.now_ms() + 60_000)
+    assert world.run_until(lambda: "filing_aborted" in [event for _, event, _ in world.events], 10_000)
+    if deed == "stop":
+        process.stop()
+    world.disturb = nothing
+    if deed == "stop":
+        world.restart(process, 0)
+    assert world.run_until(lambda: bool(events(world, "partition_quarantined")), 10_000)
+    world.run(2 * TRY_EVERY_MS)
+    assert not events(world, "partition_back")

@@ -28,6 +28,7 @@ and `progress` tracks how far the intake, the overflow wheel and the parked log 
 
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Mapping
+from dataclasses import replace
 from operator import attrgetter
 from typing import Literal, cast
 
@@ -679,7 +680,11 @@ class PartitionState:
                 recovery does not need the journal before its last known end. Ignored during a replay. Allowed only
                 while no transaction of the partition is open.
         """
-        return self._progress.settle_checkpoint(released=released, sums_up=sums_up and not self.is_gated)
+        settled = self._progress.settle_checkpoint(released=released, sums_up=sums_up and not self.is_gated)
+        if not (released and self.lost_ends):
+            return settled
+        # No filing has said it, because the partition is given up first.
+        return replace(settled, before=(*settled.before, *map(encode_lost_end, self.lost_ends.values())))
 
     def plain_checkpoint(self, *, released: bool = False) -> tuple[int, str]:
         """Return the low watermark and the checkpoint to commit without any record of the journal.

@@ -132,8 +132,6 @@ class Filer(SideTransactions[_Attempt]):
         self._bound = Bound()
         self._next_ms = 0
         self._turns = 0
-        self._lost: list[LogError] = []
-        """Partitions with a log that has lost its end, to be quarantined one after the other."""
 
     def turn(
         self, states: Sequence[PartitionState], held_up: Sequence[PartitionState], *, is_hurried: bool = False
@@ -151,7 +149,6 @@ class Filer(SideTransactions[_Attempt]):
             LogError: a log has lost its end.
             FatalError: a transaction's fate is unknown: drop the states and take over again.
         """
-        self._report_lost()
         if self._attempt is not None:
             self._look(self._attempt)
             return
@@ -172,7 +169,6 @@ class Filer(SideTransactions[_Attempt]):
         """Forget the open transaction, because the states and the producer were dropped."""
         super().forget()
         self._suspects = 0
-        self._lost.clear()
 
     # -- 1 ----------------------------------------------------------------------------------------------------------
 
@@ -279,19 +275,17 @@ class Filer(SideTransactions[_Attempt]):
     def _confirm(self, attempt: _Attempt) -> None:
         self._clear(len(attempt))
         self._bound.grow(size_of(attempt.batches))
+        lost: list[LogError] = []
         for state, filing in attempt.batches:
             if state.lost_ends:
-                # The journal tells of the lost end what is now true of new records, so this state must do nothing more.
-                [lost, *_] = state.lost_ends.values()
-                self._lost.append(LogError(end_lost(state.place, lost), level_log_of(state.place, lost.level)))
+                # What this state knows of that log is of lost records, and now of new ones, so it must do nothing more.
+                [one, *_] = state.lost_ends.values()
+                lost.append(LogError(end_lost(state.place, one), level_log_of(state.place, one.level)))
             else:
                 state.confirm_filed(filing)
                 self._tally.count(FILED, len(filing), state.intake)
-        self._report_lost()
-
-    def _report_lost(self) -> None:
-        if self._lost:
-            raise self._lost.pop()
+        if lost:
+            raise LogError(str(lost[0]), lost[0].log, lost[1:])
 
     def _on_refusal(self, attempt: _Attempt) -> None:
         """Try again at once: without the refused record if it is known, else to find out which one it is."""

@@ -360,10 +360,14 @@ class Ownership:
     # -- set aside --------------------------------------------------------------------------------------------------
 
     def quarantine(self, error: LogError) -> None:
-        """Stop serving the partition that has this faulty log, until an operator has repaired it."""
+        """Stop serving the partitions that have these faulty logs, until an operator has repaired them."""
+        reasons = {one.log: str(one) for one in (*error.further, error)}
+        found: dict[Place, str] = {}
         for place in self._ours:
-            if error.log in logs_of(place, self._plan.intakes[place[0]].geometry):
-                self._quarantine({place: str(error)})
+            logs = logs_of(place, self._plan.intakes[place[0]].geometry)
+            if why := next((reasons[log] for log in logs if log in reasons), None):
+                found[place] = why
+        self._quarantine(found)
 
     def _act_on_logs(self, seen: LogStates) -> None:
         """Set aside partitions that cannot be served in the present state of their logs.

@@ -144,6 +144,7 @@ class SideTransactions(ABC, Generic[_Attempt]):
 
         Raises:
             AbortableError: a record cannot be written, for a cause that passes.
+            KafkaException: the same, from the client library.
         """
         return False
 
@@ -166,7 +167,9 @@ class SideTransactions(ABC, Generic[_Attempt]):
             return self._write_last(attempt)
         except AbortableError as error:
             attempt.failure = str(error)
-            return True
+        except KafkaException as exception:
+            attempt.failure = error_of(exception).str()
+        return True
 
     def _is_wanted_back(self, attempt: _Attempt) -> bool:
         """Whether a named record waits for the end of this transaction, which takes too long to wait for it.
