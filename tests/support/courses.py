@@ -21,7 +21,7 @@ from tarry.testing.simulation import Shape, World
 from tarry.testing.simulation.process import Process
 from tarry.testing.simulation.scenarios import SERVING_WITHIN_MS, serving
 from tarry.testing.simulation.world import INTAKE, LARGE_LEVELS, NO_LEVELS, SMALL_LEVELS, nothing
-from tests.support.worlds import only, serve
+from tests.support.worlds import only, serve, topics_that_wait_for_another
 
 WIDE_LEVEL = Geometry(5_000, 2, 1)
 """Buckets that fire for seconds: meanwhile journal pointers advance several times."""
@@ -235,6 +235,38 @@ def all_are_away(seed: int) -> World:
         for topic, _ in world.shape.targets:
             world.bring_back(topic)
         world.run(world.random.choice((500, 3_000)))
+    return world
+
+
+def paused_while_the_log_is_read_for_another(seed: int) -> World:
+    """As `all_are_away`, with little memory and slow reading; then a target is paused that has some in memory.
+
+    The log is read for the other target then, over what the paused one has to read again.
+    """
+    shape = Shape(partitions=1, processes=1, geometry=NO_LEVELS, poison=0.0, pauses=True, park_after_ms=300)
+    slow = replace(shape, most=2, fetch_most=1, latency_ms=(3, 25), memory_budget_bytes=OVERSIZED_BYTES)
+    world = serve(seed, slow)
+    [process] = world.processes
+    targets = [topic for topic, _ in world.shape.targets]
+    for topic in targets:
+        world.take_away(topic, markers_wait=False)
+    for _ in range(8):
+        world.send(8, longest_ms=200)
+        world.run(200)
+    world.run(1_500)
+    world.crash(process)
+    world.run_until(lambda: serving(world), SERVING_WITHIN_MS)
+    for topic in targets:
+        world.bring_back(topic)
+    for _ in range(6):
+        world.run_until(lambda: bool(topics_that_wait_for_another(process)), 1_000)
+        paused = sorted(topics_that_wait_for_another(process))
+        for topic in paused:
+            world.pause(topic)
+        world.run(world.random.choice((100, 300, 1_000)))
+        for topic in paused:
+            world.resume(topic)
+        world.run(world.random.choice((50, 300)))
     return world
 
 
@@ -807,6 +839,7 @@ COURSES: Final[Mapping[str, Callable[[int], World]]] = {
     "named-again-and-again": named_again_and_again,
     "named-while-transactions-are-open": partial(named_again_and_again, latency_ms=(3, 25)),
     "paused-again-and-again": paused_again_and_again,
+    "paused-while-the-log-is-read-for-another": paused_while_the_log_is_read_for_another,
     "paused-while-transactions-are-open": partial(paused_again_and_again, while_open=True),
     "purged-again-and-again": purged_again_and_again,
     "reads-over-what-is-done": reads_over_what_is_done,

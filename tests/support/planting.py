@@ -87,6 +87,7 @@ BUGS: Final[Mapping[str, Bug]] = {
     "overtakes-the-parked-log": Bug(OUT_OF_ORDER, course="away-for-long"),
     "overtakes-what-is-being-filed": Bug(OUT_OF_ORDER, course="parked-while-transactions-are-open"),
     "files-while-it-is-tried": Bug(OUT_OF_ORDER, course="parked-while-transactions-are-open"),
+    "notes-only-what-is-not-held": Bug(("lost",), course="paused-while-the-log-is-read-for-another"),
     "learns-a-part-of-the-parked-log": Bug(("lost",), course="all-are-away"),
     "forgets-the-parked-log": Bug(("lost",), course="away-for-long"),
     "summary-forgets-the-parked": Bug(("lost",), course="parked-for-minutes"),

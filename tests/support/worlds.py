@@ -30,6 +30,16 @@ def only(world: World) -> PartitionState:
     return state
 
 
+def topics_that_wait_for_another(process: Process) -> set[str]:
+    """Return the targets of which messages were read from the parked log, while it is read for another one."""
+    if process.worker is None:
+        return set()
+    reading = process.worker._parts.parking._reading
+    read = {wanted.topic for _, wanted in reading._under_way.values()}
+    parked = [state.parked for state in process.states.values()]
+    return {topic for one in parked for topic in one.targets if read and topic not in read and one._queues[topic].first}
+
+
 def never_sum_up(process: Process) -> None:
     """Let a process write no summaries: it needs 10,000 records of the journal for one, and 10 in these worlds."""
     assert process.worker is not None

@@ -1,7 +1,7 @@
 """Parked messages: filed to the parked log head first, read again in order, and known to a take-over by the journal."""
 
 import random
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import pytest
 
@@ -97,11 +97,19 @@ class Shelf:
             self.commit(filing)
         return [one.sequence for one, _ in filing.records]
 
-    def read(self, target: str = "out", limit_bytes: int = 1 << 40, missing: int = 0) -> list[int]:
+    def read(
+        self,
+        target: str = "out",
+        limit_bytes: int = 1 << 40,
+        missing: int = 0,
+        meanwhile: Callable[[int], None] = lambda _position: None,
+    ) -> list[int]:
+        """Read the next messages of a target; `meanwhile` is called between any two offsets."""
         wanted = self.parked.wanted(target, limit_bytes)
         if wanted is None:
             return []
         while not wanted.is_complete:
+            meanwhile(wanted.position)
             if (one := self.records.get(wanted.position)) is None:
                 wanted.reach(next((at for at in sorted(self.records) if at > wanted.position), self.end))
             else:
@@ -560,6 +568,24 @@ def test_after_a_take_over_the_log_is_read_to_its_end_so_that_it_can_be_trimmed(
     assert shelf.log.of("out") is None
 
 
+def test_nothing_is_read_behind_the_last_message_of_a_target_while_its_dead_letter_is_under_way() -> None:
+    """When that is committed, nothing keeps the log from being trimmed."""
+    shelf = Shelf()
+    shelf.park(5)
+    shelf.park(6, target="other")
+    shelf.file(LATER_MS + 10)
+    shelf.take_over()
+    assert shelf.read(limit_bytes=1) == [5]
+    tried = shelf.parked.take("out", 1, LATER_MS)
+    letter = tried.due.pop()
+    shelf.parked.park_again("out", tried)
+    shelf.park(7)
+    assert shelf.log.of("out") is not None
+    assert shelf.parked.wanted("out", 1) is None
+    shelf.done(Batch([letter]))
+    assert shelf.log.of("out") is None
+
+
 def test_after_a_take_over_the_log_is_read_once_for_all_targets_and_not_by_each() -> None:
     shelf = Shelf()
     targets = [f"out-{number}" for number in range(20)]
@@ -614,6 +640,26 @@ def test_a_target_of_which_nothing_is_left_in_the_log_is_missed_also_after_anoth
     assert list(shelf.parked.targets) == ["out"]
 
 
+def test_what_a_target_left_while_another_was_read_is_read_again() -> None:
+    shelf = Shelf()
+    for number, target in enumerate(("other", "out", "out", "other", "out")):
+        shelf.park(number, target=target)
+        shelf.file(LATER_MS + PARK_AFTER_MS * (number + 1))
+    shelf.take_over()
+    assert shelf.read("out", limit_bytes=2 * SIZE) == [1, 2, 4]
+
+    def leave(position: int) -> None:
+        if position == 7:  # the others' records that are held then were passed
+            shelf.parked.leave("out")
+
+    assert shelf.read("other", meanwhile=leave) == [0, 3]
+    assert shelf.parked.by_target() == {"out": 3, "other": 2}
+    assert shelf.deliver_all("out") == [1, 2, 4]
+    assert shelf.deliver_all("other") == [0, 3]
+    shelf.take_over()
+    assert not shelf.parked
+
+
 @pytest.mark.parametrize("case", range(60))
 def test_whatever_is_read_of_whom_in_which_order_each_target_gets_all_of_its_messages_in_order(
     case: int, seed: int
@@ -638,14 +684,22 @@ def test_whatever_is_read_of_whom_in_which_order_each_target_gets_all_of_its_mes
         shelf.end += choose.choice((0, 0, 3 * JOIN))
 
     def read() -> None:
-        shelf.read(choose.choice(targets), choose.choice((1, 3 * SIZE, 1 << 40)))
+        def go_on(_: int) -> None:
+            if choose.random() < share:
+                choose.choice((file, deliver, leave))()
+
+        share = choose.choice((0, 0.1, 0.3))
+        shelf.read(choose.choice(targets), choose.choice((1, 3 * SIZE, 1 << 40)), meanwhile=go_on)
+
+    def leave() -> None:
+        shelf.parked.leave(choose.choice(targets))
 
     def deliver() -> None:
         target = choose.choice(targets)
         found[target] += shelf.deliver(target, choose.choice((1, 2, 100)), deliver_ms)
 
     for _ in range(60):
-        steps = (file, file, read, read, read, deliver, deliver, lambda: shelf.parked.leave(choose.choice(targets)))
+        steps = (file, file, read, read, read, deliver, deliver, leave)
         choose.choice(steps)()
         if choose.random() < 0.15:
             filed = {one.sequence for one in shelf.records.values()}

@@ -95,7 +95,8 @@ class WantedMessages:
                 message = read_filed(self._log.source, offset, key, value, headers)
                 self.messages.append(message)
                 self.size_bytes += message.size_bytes
-        elif topic in self._vague and self._vague[topic].is_wanted(offset):
+        elif topic in self._vague and offset not in self._vague[topic].found_done:
+            # Also what is held: the target may leave it before this reading ends.
             add_run(self._met[topic], offset, offset + 1)
 
     def tell_others(self) -> None:
@@ -273,10 +274,13 @@ class Parked:
         """Return what to read from the log for a target: as much as fits into `limit_bytes`, at least one message.
 
         Returns:
-            None if the target still has messages that come first, or none in the log.
+            None if the target still has messages that come first, or no unread ones in the log: what is behind those
+            may be trimmed at any time.
         """
         queue, log = self._queues.get(topic), self.log.of(topic)
-        if queue is None or queue.first or queue.is_tried or log is None or (run := log.next_run()) is None:
+        if queue is None or queue.first or queue.is_tried or log is None or not log.unread:
+            return None
+        if (run := log.next_run()) is None:
             return None
         return WantedMessages(log, *run, limit_bytes, self.log.vague(topic))
 

@@ -109,7 +109,7 @@ class TargetLog:
         Args:
             first: the first offset of the part.
             end: one above the last one.
-            met: where its wanted messages are there, ascending.
+            met: where its messages are there that were not found done, ascending; those that are held, too.
         """
         part = max(first, self.position), end
         if not (self._runs and (known := list(clipped(self._vague, *part)))):
