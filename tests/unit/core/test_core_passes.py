@@ -1,10 +1,12 @@
 """A bucket larger than memory comes out in order, a part at a time."""
 
 import random
+from itertools import pairwise
 
 import pytest
 
-from tarry.core.message import HeldMessage
+from tarry.core.message import FiledMessage, HeldMessage
+from tarry.core.progress.source import Source
 from tarry.core.wheel.passes import Passes
 
 
@@ -39,6 +41,30 @@ def test_each_pass_hands_out_the_first_behind_the_last_one() -> None:
 def test_messages_due_in_the_same_millisecond_come_in_the_order_of_sending() -> None:
     bucket = [message(5, sequence) for sequence in (4, 1, 3, 0, 2)]
     assert run(Passes(0, 2 * SIZE), bucket) == [[(5, 0), (5, 1)], [(5, 2), (5, 3)], [(5, 4)]]
+
+
+def copy(due_ms: int, sequence: int, offset: int) -> FiledMessage:
+    made = FiledMessage(due_ms, sequence, None, b"x" * 20, None, False, "orders", -1, b"0" * 36)
+    made.source, made.offset = Source(1, 0), offset
+    return made
+
+
+def test_copies_with_the_same_key_come_in_one_pass_whatever_their_order() -> None:
+    """As after an adoption."""
+    keys = [(5, 1), (5, 1), (3, 0), (5, 1), (9, 2), (9, 2), (7, 3)]
+    for case in range(50):
+        bucket = [copy(*key, offset) for offset, key in enumerate(random.Random(case).sample(keys, len(keys)))]
+        passes, found = Passes(0, 2 * SIZE), []
+        for _ in keys:
+            for one in bucket:
+                passes.offer(one)
+            part, is_last = passes.end()
+            found.append([(one.due_ms, one.sequence) for one in part])
+            if is_last:
+                break
+            passes.begin(2 * SIZE)
+        assert [key for part in found for key in part] == sorted(keys)
+        assert all(part[0] > before[-1] for before, part in pairwise(found)), "all copies of a key, or none"
 
 
 def test_the_gate_is_right_behind_the_last_message_of_the_pass() -> None:

@@ -13,6 +13,9 @@ from heapq import heapify, heappop, heappush
 
 from tarry.core.message import BY_DUE, HeldMessage, OrderKey, order_key
 
+_FromTheLast = tuple[int, int, int, HeldMessage]
+"""Due time and offset in the intake, negative; then the offset in the log, which tells copies apart; the message."""
+
 
 class Passes:
     """The passes over one bucket.
@@ -36,7 +39,7 @@ class Passes:
         self._bytes = 0
         self._kept: list[HeldMessage] = []
         """What the pass has kept, while it has room for all."""
-        self._heap: list[tuple[int, int, HeldMessage]] = []
+        self._heap: list[_FromTheLast] = []
         """The same, the last one first, from the moment on at which it had not."""
 
     @property
@@ -56,7 +59,7 @@ class Passes:
         """
         key = order_key(message)
         # No message after a dropped one is kept, even if it fits: it would overtake the dropped one.
-        if key < self.gate or (self._first_dropped is not None and key > self._first_dropped):
+        if key < self.gate or (self._first_dropped is not None and key >= self._first_dropped):
             return 0
         before = self._bytes
         self._bytes += message.size_bytes
@@ -69,15 +72,24 @@ class Passes:
         return self._bytes - before
 
     def _drop_last(self) -> None:
-        """Drop the last messages, until the others fit; one is kept even if it is larger."""
+        """Drop the last messages, until the others fit; one is kept even if it is larger.
+
+        After an adoption several copies may have the same key. All of them are kept, or none: the next pass begins
+        behind the last key that was kept.
+        """
         if not self._heap:
             self._heap = [_from_the_last(message) for message in self._kept]
             self._kept = []
             heapify(self._heap)
-        while self._bytes > self._limit_bytes and len(self._heap) > 1:
-            due_ms, sequence, last = heappop(self._heap)
-            self._bytes -= last.size_bytes
-            self._first_dropped = (-due_ms, -sequence)
+        while self._bytes > self._limit_bytes:
+            last = [heappop(self._heap)]
+            while self._heap and self._heap[0][:2] == last[0][:2]:
+                last.append(heappop(self._heap))
+            if not self._heap:
+                self._heap = last
+                return
+            self._bytes -= sum(one[-1].size_bytes for one in last)
+            self._first_dropped = (-last[0][0], -last[0][1])
             self.is_oversized = True
 
     def end(self) -> tuple[list[HeldMessage], bool]:
@@ -86,12 +98,12 @@ class Passes:
         Returns:
             The kept messages, in order, and whether this pass was the last one.
         """
-        messages = sorted([*self._kept, *(message for _, _, message in self._heap)], key=BY_DUE)
+        messages = sorted([*self._kept, *(one[-1] for one in self._heap)], key=BY_DUE)
         self._kept, self._heap, self._bytes, self.is_scanning = [], [], 0, False
         if messages:
             self.gate = (messages[-1].due_ms, messages[-1].sequence + 1)
         return messages, self._first_dropped is None
 
 
-def _from_the_last(message: HeldMessage) -> tuple[int, int, HeldMessage]:
-    return -message.due_ms, -message.sequence, message
+def _from_the_last(message: HeldMessage) -> _FromTheLast:
+    return -message.due_ms, -message.sequence, message.offset, message
