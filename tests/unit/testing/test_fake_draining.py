@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from tarry.core.partition import PartitionState
-from tarry.errors import AbortableError
+from tarry.core.window.level_records import LevelRecords
+from tarry.errors import AbortableError, LogError, RetriableError
 from tarry.kafka.offsets import Offsets
 from tarry.service.worker.context import Context
 from tarry.service.worker.draining import Draining
@@ -28,6 +29,8 @@ class Drained:
         self.clock = level.clock
         self.clock.jump(START_MS - BEFORE_MS - self.clock.now_ms())
         self.commits_fail = False
+        self.proofs_fail = 0
+        """How many times membership cannot be proved, because a rebalance is going on."""
         self.committed: list[list[PartitionState]] = []
         """The partitions of each commit."""
         self.trimmed: list[dict[Any, int]] = []
@@ -41,10 +44,13 @@ class Drained:
                 return super().trim(below)
 
         cluster = level.stage.cluster("worker")
-        unused, never_filing = SimpleNamespace(), SimpleNamespace(is_handling=lambda _state: False)
+        membership, never_filing = (
+            SimpleNamespace(commit=self._prove),
+            SimpleNamespace(is_handling=lambda _state: False),
+        )
         self.draining = Draining(
             Asked(cluster.clients.admin(cluster.admin()), "group", cluster),
-            unused,  # type: ignore[arg-type]  # a membership, which is asked only after an error
+            membership,  # type: ignore[arg-type]  # it is asked only after an error
             level.new_reader,
             never_filing,  # type: ignore[arg-type]
             MOST_TO_FILE,
@@ -57,6 +63,11 @@ class Drained:
         if self.commits_fail:
             raise AbortableError("refused")
         self.committed.append(list(states))
+
+    def _prove(self, _offsets: Any) -> None:
+        self.proofs_fail -= 1
+        if self.proofs_fail >= 0:
+            raise RetriableError("a rebalance is going on")
 
     def turn(self, *states: PartitionState, times: int = 1) -> None:
         for _ in range(times):
@@ -128,3 +139,32 @@ def test_a_closed_bucket_whose_commit_failed_is_committed_although_another_parti
     assert drained.committed == [[state]]
     assert drained.draining.held_up == []
     assert set(drained.events) == {"checkpoint_not_committed"}
+
+
+def test_a_log_that_cannot_be_read_is_reported_when_membership_is_proved_and_not_read_on_before(
+    level: Level, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    level.write(START_MS, START_MS + 1)
+    state, drained = level.take_over(), Drained(level)
+    cluster = level.stage.cluster("other")
+    Offsets(cluster.clients.admin(cluster.admin()), "group", cluster).trim({LOG: 2})
+    to_read, asked = LevelRecords.to_read, list[int]()
+
+    def ask(records: LevelRecords, room_bytes: int, least_bytes: int) -> Any:
+        asked.append(len(said))
+        return to_read(records, room_bytes, least_bytes)
+
+    monkeypatch.setattr(LevelRecords, "to_read", ask)
+    drained.proofs_fail = 3
+    said: list[type[Exception]] = []
+
+    def is_reported() -> bool:
+        return LogError in said
+
+    while not is_reported():
+        try:
+            drained.turn_until(is_reported, state)
+        except (RetriableError, LogError) as error:
+            said.append(type(error))
+    assert said == [RetriableError, RetriableError, RetriableError, LogError]
+    assert set(asked) == {0}, "it is read again before the fault is reported"

@@ -61,6 +61,8 @@ class Draining:
         self._hot = LevelReader(new_reader)
         self._cold = LevelReader(new_reader)
         self._uncommitted: list[PartitionState] = []
+        self._fault: LogError | None = None
+        """Why a log cannot be read, as long as we do not know whether it is still ours."""
         self._trimming = Trimming(offsets, self._needs_from, context)
 
     @property
@@ -96,6 +98,8 @@ class Draining:
             self._commit_later(state)
 
     def _drain(self, with_levels: Sequence[PartitionState]) -> None:
+        if self._fault is not None:
+            self._report_fault(self._fault, with_levels)
         self._close(with_levels)
         room_bytes = self._room_bytes(with_levels)
         least_bytes = int(self._budget_bytes * LEAST_SHARE) // len(with_levels)
@@ -105,10 +109,18 @@ class Draining:
                 (self._hot if is_urgent else self._cold).open(state, to_read)
         try:
             self._read(with_levels, self._clock.now_ms())
-        except LogError:
-            # Perhaps a new owner has trimmed the log, and we do not know yet that we lost it: then this raises.
-            self._membership.commit(proof_of(state.place for state in with_levels))
-            raise
+        except LogError as error:
+            self._fault = error
+            self._report_fault(error, with_levels)
+
+    def _report_fault(self, fault: LogError, with_levels: Sequence[PartitionState]) -> None:
+        """Report that a log cannot be read; nothing more is read before that, because the reading has stopped halfway.
+
+        Perhaps a new owner has trimmed the log, and we do not know yet that we lost it: then the commit is refused.
+        """
+        self._membership.commit(proof_of(state.place for state in with_levels))
+        self._fault = None
+        raise fault
 
     def _read(self, states: Sequence[PartitionState], now_ms: int) -> None:
         # Filing does not depend on this reading, so this may wait for filing. It may go beyond what the intakes bring:
@@ -129,6 +141,8 @@ class Draining:
     def forget(self, places: Iterable[Place]) -> None:
         """Forget partitions that are no longer ours."""
         gone = set(places)
+        if gone:  # the partition that is left has the fault again, if it is its own
+            self._fault = None
         for reader in (self._hot, self._cold):
             reader.forget(gone)
         self._uncommitted = [state for state in self._uncommitted if state.place not in gone]
