@@ -251,7 +251,7 @@ def test_a_log_of_a_level_that_loses_its_end_under_its_owner_is_refused_until_it
     assert report.is_clean, RunOutcome(seed, shape, (), report, world.trace())
 
 
-@pytest.mark.parametrize("deed", ["stop", "serve on"])
+@pytest.mark.parametrize("deed", ["stop", "rebalance", "serve on"])
 def test_a_lost_end_is_told_by_the_release_too_if_the_filing_that_met_it_is_aborted(seed: int, deed: str) -> None:
     world = World(seed, Shape(processes=1, partitions=1, poison=0.0, geometry=SMALL_LEVELS))
     top = SMALL_LEVELS.levels
@@ -274,9 +274,12 @@ def test_a_lost_end_is_told_by_the_release_too_if_the_filing_that_met_it_is_abor
     assert world.run_until(lambda: "filing_aborted" in [event for _, event, _ in world.events], 10_000)
     if deed == "stop":
         process.stop()
-    world.disturb = nothing
-    if deed == "stop":
         world.restart(process, 0)
+    elif deed == "rebalance":  # no filing commits any more: neither process may go on with what the first one knows
+        world.newcomer("following")
+    else:
+        world.disturb = nothing
     assert world.run_until(lambda: bool(events(world, "partition_quarantined")), 10_000)
+    world.disturb = nothing
     world.run(2 * TRY_EVERY_MS)
     assert not events(world, "partition_back")

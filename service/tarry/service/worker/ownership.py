@@ -217,7 +217,8 @@ class Ownership:
         released = self._release(states) if states else {}
         may_come_back = self._lost_producer is None and not self._connections.membership.is_incremental
         for state in self._detach(places):
-            if may_come_back and state.place in released and state.overflow.can_be_left:
+            can_be_left = state.overflow.can_be_left and not state.lost_ends
+            if may_come_back and state.place in released and can_be_left:
                 self._standby.put(state, released[state.place])
             else:
                 state.close()
