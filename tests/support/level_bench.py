@@ -54,8 +54,15 @@ class LevelBench:
         self.progress = Progress(found.checkpoint, intake, self.wheel, self.parked, no_names())
         return found
 
-    def file(self, level: int, *dues: int) -> list[int]:
-        """File records in one transaction, as the service does: sorted by bucket, with the news of earlier ones."""
+    def file(self, level: int, *dues: int, meanwhile: Callable[[], None] = lambda: None) -> list[int]:
+        """File records in one transaction, as the service does: sorted by bucket, with the news of earlier ones.
+
+        Args:
+            level: the level.
+            dues: the due time of each record.
+            meanwhile: called when all is in the logs, and before the owner knows that the transaction is committed.
+        """
+        self.progress.begin_filing()
         news = self.wheel.news(self.wheel.upkeep.tell_from)
         dues = tuple(sorted(dues))
         first = self.levels[level].write([Filed(None, b"", []) for _ in dues], commit=True)
@@ -69,8 +76,10 @@ class LevelBench:
                 runs[-1] = FiledRun(source, runs[-1].first, offset + 1, runs[-1].records + 1)
             else:
                 runs.append(FiledRun(source, offset, offset + 1, 1))
+        meanwhile()
         self.wheel.filed(runs)
         self.wheel.told(news)
+        self.progress.end_filing()
         return list(range(first, first + len(dues)))
 
     def rest(self, *, sums_up: bool = False, trims: bool = True) -> None:

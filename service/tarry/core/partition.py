@@ -520,6 +520,7 @@ class PartitionState:
         """Return the journal's records of a transaction that files messages; `journal_of_filed` follows."""
         if filing.parked:
             self.parked.log.begin_filing()
+        self._progress.begin_filing()
         # Where the records of this transaction are is known only when they are delivered, so a later one tells that.
         filing.telling = self.overflow.news(self.overflow.upkeep.tell_from)
         counts = Counter(source.level for _, source in filing.records if source.level != PARKED)
@@ -566,6 +567,7 @@ class PartitionState:
                     self.parked.log.filed(run)
             self.parked.log.end_filing()
             self.parked.filed(parked)
+        self._progress.end_filing()
         self._progress.mark(filing.offsets)
         self._progress.make_final()
         self._memory.held_bytes -= filing.size_bytes
@@ -578,6 +580,7 @@ class PartitionState:
             refused: error code and detail, by offset in the intake, of messages that the topic refuses. These
                 become dead letters.
         """
+        self._progress.end_filing()
         if parked := filing.parked:
             self.parked.log.end_filing()
             self.parked.put_back_filed(parked, refused)

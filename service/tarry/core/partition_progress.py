@@ -50,6 +50,7 @@ class Progress:
 
     __slots__ = (
         "_base",
+        "_filing_from",
         "_index_pointer",
         "_indexed_at",
         "_intake",
@@ -88,6 +89,8 @@ class Progress:
             self._index_pointer = base.reads_from if base.index_pointer is None else base.index_pointer
         self._indexed_at: int | None = None
         """The same after the last settlement, if that has a whole index; else None."""
+        self._filing_from: int | None = None
+        """An end of the journal from before the records of the open transaction that files messages; None: no such."""
         self._telling: list[IndexPart] = []
         """What the last settlement tells the journal of the levels' logs."""
 
@@ -118,6 +121,14 @@ class Progress:
         self._overflow.note_journal_end(end)
         self._parked.note_journal_end(end)
         self._names.note_journal_end(end)
+
+    def begin_filing(self) -> None:
+        """Note that a transaction that files messages is open; `end_filing` follows. Its records are in the journal."""
+        self._filing_from = self._journal_end
+
+    def end_filing(self) -> None:
+        """Note that it is over."""
+        self._filing_from = None
 
     def settle(self, offsets: Offsets, of_names: Iterable[bytes] = ()) -> Settlement:
         """Mark the offsets that a transaction completes, and return what it must commit.
@@ -206,9 +217,13 @@ class Progress:
             behind = self._journal_end - pointer
             if behind >= max(self._overflow.upkeep.index_after, self._overflow.run_count // INDEX_AFTER_PART):
                 whole = self._overflow.whole_index()
-        self._indexed_at = None if whole is None else self._journal_end
         self._telling = self._overflow.news() if whole is None else whole
-        return [encode_index(parts) for parts in index_records(self._telling)]
+        if whole is None:
+            self._indexed_at = None
+            return [encode_index(parts) for parts in index_records(self._telling)]
+        # What an open filing says of how far logs reach is needed until the next whole index says it.
+        self._indexed_at = self._journal_end if self._filing_from is None else self._filing_from
+        return [encode_index(parts) for parts in index_records([*whole, *self._overflow.reaches()])]
 
     def _checkpoint(self, low: int) -> Checkpoint:
         pointer, wheel_pointer = self._intake.pointer_at(low), self._overflow.pointer

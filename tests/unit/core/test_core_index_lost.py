@@ -264,16 +264,46 @@ def test_a_log_that_is_shorter_than_any_record_of_the_index_says_is_refused(seco
     assert "knows of records up to 100" in refusal
 
 
+def notices_an_end_that_is_too_low_by(offsets: int, bench: LevelBench) -> bool:
+    """Whether the next owner notices it, of the log of level 1."""
+    recovery = bench.store.begin("w")
+    bench.store.read_into(recovery, lambda record: record)
+    end = bench.levels[1].end
+    refusal = shortfall(("orders.delayed", 0), recovery, 0, {1: (0, end - offsets), 2: (0, 0)})
+    assert refusal is None or f"knows of records up to {end - 1}" in refusal
+    return refusal is not None
+
+
 def test_an_end_that_is_too_low_by_the_last_filing_alone_is_noticed() -> None:
     bench = LevelBench()
     bench.file(1, 5_000, 6_000)
     bench.file(1, 7_000)
-    recovery = bench.store.begin("w")
-    bench.store.read_into(recovery, lambda record: record)
-    end = bench.levels[1].end
+    assert [notices_an_end_that_is_too_low_by(offsets, bench) for offsets in (0, 1)] == [False, False], "the marker"
+    assert notices_an_end_that_is_too_low_by(2, bench)
 
-    def refusal(low: int) -> str | None:
-        return shortfall(("orders.delayed", 0), recovery, 0, {1: (0, end - low), 2: (0, 0)})
 
-    assert [refusal(low) is None for low in (0, 1)] == [True, True], "the last offset is a marker"
-    assert f"knows of records up to {end - 1}" in (refusal(2) or "")
+def test_a_whole_index_that_must_wait_for_a_gap_says_how_far_the_log_reaches() -> None:
+    bench = LevelBench()
+    bench.file(1, 5_000, 6_000)
+    bench.levels[1].write([], commit=False)  # an aborted transaction
+    bench.file(1, 7_000)
+    bench.rest()
+    assert bench.wheel.news() == []
+    assert not notices_an_end_that_is_too_low_by(1, bench)
+    assert notices_an_end_that_is_too_low_by(2, bench)
+
+
+def test_a_whole_index_that_is_written_while_a_filing_is_open_leaves_what_the_filing_says_of_itself() -> None:
+    bench = LevelBench()
+    bench.file(1, 5_000, 6_000)
+    bench.rest()
+    bench.file(1, 7_000, meanwhile=bench.rest)
+    bench.fire()
+    for rests in (False, True):
+        if rests:
+            bench.rest()
+        assert bench.store.offset is not None
+        pointer = decode_checkpoint(bench.store.offset[1]).index_pointer
+        assert pointer is not None
+        bench.store.journal = [one for one in bench.store.journal if one[0] >= pointer]  # the other pointers went on
+        assert notices_an_end_that_is_too_low_by(2, bench)

@@ -219,6 +219,10 @@ class LevelLog:
         end = self.end + self._marker + count
         return IndexPart(self.level, end, end, [])
 
+    def reach(self) -> IndexPart:
+        """Return a part of the index that says only how far the log reaches, without the marker of a transaction."""
+        return IndexPart(self.level, self.end, self.end, [])
+
     def is_in_gap(self, offset: int) -> bool:
         """Whether a record at an offset is none that the service has filed."""
         return any(first <= offset < end for first, end in self._gaps)

@@ -565,6 +565,10 @@ class OverflowWheel:
         """
         return [self._logs[level].part_with(count) for level, count in counts.items()]
 
+    def reaches(self) -> list[IndexPart]:
+        """Return how far the logs reach: the whole index may have to end before that."""
+        return [log.reach() for log in self._logs.values()]
+
     def whole_index(self) -> list[IndexPart]:
         """Return all that is known of the logs."""
         return [log.whole(self._closed_runs(level)) for level, log in self._logs.items()]
