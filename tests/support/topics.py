@@ -13,6 +13,7 @@ from confluent_kafka import (
     TopicPartition,
 )
 from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._listoffsets import OffsetSpec
 from confluent_kafka.cimpl import NewTopic
 
 from tests.support.brokers import wait_until
@@ -22,12 +23,27 @@ _NOT_YET: Final = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.LEADER_NOT_AVAIL
 
 
 def make_topics(admin: AdminClient, names: Iterable[str], partitions: int = 1, **config: str) -> None:
-    """Create topics, and wait until they have leaders; names of settings have `_` for dots."""
+    """Create topics, and wait until their leaders answer; names of settings have `_` for dots."""
     settings = {name.replace("_", "."): value for name, value in config.items()}
     futures = admin.create_topics([NewTopic(name, partitions, 1, config=settings) for name in names])
     for future in futures.values():
         future.result(30)
     wait_until(lambda: all(count_led(admin, name) == partitions for name in futures), f"{[*futures]} are known")
+    wait_until(lambda: all(is_answered(admin, name, partitions) for name in futures), f"the leaders of {[*futures]}")
+
+
+def is_answered(admin: AdminClient, topic: str, partitions: int) -> bool:
+    """Return whether the leaders of a new topic know that they are: the metadata may say so a moment before."""
+    latest: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+    try:
+        asked = admin.list_offsets({TopicPartition(topic, partition): latest for partition in range(partitions)})
+        for future in asked.values():
+            future.result(30)
+    except KafkaException as exception:
+        if exception.args[0].code() in {KafkaError.NOT_LEADER_FOR_PARTITION, *_NOT_YET}:
+            return False
+        raise
+    return True
 
 
 def delete_topic(admin: AdminClient, topic: str) -> None:
