@@ -1,8 +1,13 @@
 """Named records that wait until an attempt to deliver what they replace is aborted."""
 
+import random
+from collections import deque
 from typing import TYPE_CHECKING
 
 from tarry.core.batch import Batch
+from tarry.core.message import NEVER_MS
+from tarry.core.request.request import NameCancelRequest, Request
+from tarry.core.window.deferred import Deferred, NamedRecord
 from tarry.headers import DELIVER_AT, NAME, TARGET, Outcome
 from tests.support.named_owner import NamedOwner
 
@@ -80,3 +85,18 @@ def test_a_message_that_waited_to_be_decided_is_not_passed_over_behind_later_one
     assert second not in course.state.passed_over
     assert third in course.state.passed_over
     assert course.state.placing.to_file == 1
+
+
+def test_the_gate_is_the_earliest_due_time_of_those_that_wait(seed: int) -> None:
+    choose = random.Random(seed)
+    deferred, waiting = Deferred(), deque[NamedRecord]()
+    for offset in range(2_000):
+        if waiting and choose.random() < 0.5:
+            assert deferred.pop() is waiting.popleft()
+        else:
+            message = Request(choose.randint(0, 30), "orders", -1, b"0" * 36, carries=True)
+            request = choose.choice((message, NameCancelRequest(b"h" * 16, b"0" * 36)))
+            waiting.append(NamedRecord(request, offset, 0, None, None, None, 0))
+            deferred.add(waiting[-1])
+        assert deferred.gate == (min((one.due_ms for one in waiting), default=NEVER_MS), -1)
+        assert len(deferred) == len(waiting)

@@ -59,12 +59,12 @@ class NamedRecord(NamedTuple):
 class Deferred:
     """The named records of one partition that wait to be decided."""
 
-    __slots__ = ("_records", "gate")
+    __slots__ = ("_earliest_ms", "_records")
 
     def __init__(self) -> None:
         self._records: deque[NamedRecord] = deque()
-        self.gate: OrderKey = _NEVER
-        """The key from which on no message may fire."""
+        self._earliest_ms: deque[int] = deque()
+        """The due times of records that are due before, or with, all that are behind them: ascending."""
 
     def __len__(self) -> int:
         return len(self._records)
@@ -74,13 +74,21 @@ class Deferred:
         """The first record."""
         return self._records[0]
 
+    @property
+    def gate(self) -> OrderKey:
+        """The key from which on no message may fire."""
+        return (self._earliest_ms[0], -1) if self._earliest_ms else _NEVER
+
     def add(self, record: NamedRecord) -> None:
         """Let a record wait."""
         self._records.append(record)
-        self.gate = min(self.gate, (record.due_ms, -1))
+        while self._earliest_ms and self._earliest_ms[-1] > record.due_ms:
+            self._earliest_ms.pop()
+        self._earliest_ms.append(record.due_ms)
 
     def pop(self) -> NamedRecord:
         """Remove the first record, which is decided."""
         record = self._records.popleft()
-        self.gate = min(((one.due_ms, -1) for one in self._records), default=_NEVER)
+        if self._earliest_ms[0] == record.due_ms:
+            self._earliest_ms.popleft()
         return record
