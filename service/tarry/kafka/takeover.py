@@ -190,10 +190,10 @@ class TakeOver:
             for place, (low, _) in later.items():
                 self._on_event("checkpoint_from_copy", topic=place[0], partition=place[1], low=low)
             known = {**known, **later}
-        ends = self._offsets.ends(places, committed=True)
         for place, one in recoveries.items():
             if (lost_end := one.journal.lost_end) is not None:
                 raise UsageError(end_lost(place, lost_end))
+        ends = self._offsets.ends(places, committed=True)
         spans = spans_of(self._offsets, {place: self._identity.geometry[place[0]] for place in places})
         self._shortfalls.check(
             {place: shortfall(place, one, ends[place], spans[place]) for place, one in recoveries.items()}
