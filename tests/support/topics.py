@@ -16,11 +16,11 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._listoffsets import OffsetSpec
 from confluent_kafka.cimpl import NewTopic
 
+from tarry.kafka.errors import PASSING, error_of
 from tests.support.brokers import wait_until
 
 _QUIET_S: Final = 30.0
 _NOT_YET: Final = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.LEADER_NOT_AVAILABLE)
-_NOT_LED_YET: Final = (*_NOT_YET, KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.UNKNOWN_LEADER_EPOCH)
 
 
 def make_topics(admin: AdminClient, names: Iterable[str], partitions: int = 1, **config: str) -> None:
@@ -41,7 +41,7 @@ def is_answered(admin: AdminClient, topic: str, partitions: int) -> bool:
         for future in asked.values():
             future.result(30)
     except KafkaException as exception:
-        if exception.args[0].code() in _NOT_LED_YET:
+        if error_of(exception).name() in PASSING:
             return False
         raise
     return True
