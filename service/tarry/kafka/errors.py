@@ -88,6 +88,22 @@ All others are final: the request, its sender or the data are at fault, and a re
 codes of the client library, so that a new one must be classified.
 """
 
+_CAUSED_BY_ANOTHER = frozenset(
+    {
+        KafkaError._PURGE_QUEUE,
+        KafkaError._PURGE_INFLIGHT,
+        KafkaError._FENCED,
+        KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER,
+        KafkaError.INVALID_PRODUCER_EPOCH,
+        KafkaError.INVALID_TXN_STATE,
+    }
+)
+
+
+def is_caused_by_another(error: KafkaError) -> bool:
+    """Return whether a delivery report says that a record failed only because another record of its transaction did."""
+    return error.code() in _CAUSED_BY_ANOTHER
+
 
 def translate(error: KafkaError, doing: str) -> BrokerError:
     """Translate an error of a transaction or a producer.

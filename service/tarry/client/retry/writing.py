@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from confluent_kafka import KafkaError, KafkaException, Message
 
 from tarry.client.retry.core.message import OutgoingRecord
-from tarry.kafka.errors import error_of
+from tarry.kafka.errors import error_of, is_caused_by_another
 from tarry.kafka.transaction import Transactor
 
 
@@ -26,13 +26,17 @@ def deliver(transactor: Transactor, records: Iterable[OutgoingRecord]) -> Refuse
     """Add records to the open transaction, and wait until all are acknowledged.
 
     Returns:
-        The first refused record; then the caller must abort. None: all are acknowledged.
+        A refused record; then the caller must abort. It is the first one that did not fail because of another, if there
+        is one: what is queued behind a refused record may be reported before it. None: all are acknowledged.
 
     Raises:
         AbortableError: the producer's queue had no room in time.
         FatalError: the producer is lost.
     """
     refused: list[RefusedRecord] = []
+
+    def cause() -> RefusedRecord | None:
+        return next((one for one in refused if not is_caused_by_another(one.error)), None)
 
     def note(error: KafkaError | None, record: Message) -> None:
         if error is not None:
@@ -44,5 +48,5 @@ def deliver(transactor: Transactor, records: Iterable[OutgoingRecord]) -> Refuse
             transactor.produce(record.topic, record.partition, record.key, record.value, headers, note)
         except KafkaException as exception:
             refused.append(RefusedRecord(record.topic, error_of(exception)))
-    transactor.deliver(lambda: bool(refused))
-    return refused[0] if refused else None
+    transactor.deliver(lambda: cause() is not None)
+    return cause() or next(iter(refused), None)

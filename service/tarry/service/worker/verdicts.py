@@ -40,16 +40,6 @@ _PERMANENT = {
 _UNKNOWN_TARGET = frozenset(
     {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION}
 )
-_CAUSED_BY_ANOTHER = frozenset(
-    {
-        KafkaError._PURGE_QUEUE,
-        KafkaError._PURGE_INFLIGHT,
-        KafkaError._FENCED,
-        KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER,
-        KafkaError.INVALID_PRODUCER_EPOCH,
-        KafkaError.INVALID_TXN_STATE,
-    }
-)
 _ANOTHER_IS_INVALID = KafkaError._INVALID_DIFFERENT_RECORD
 """The client library's error for the valid records of a refused batch, if the broker has named the invalid ones."""
 
@@ -174,11 +164,6 @@ def is_refusal(error: KafkaError) -> bool:
 def is_unknown_target(error: KafkaError) -> bool:
     """Return whether a delivery report says that the record's topic or partition does not exist."""
     return error.code() in _UNKNOWN_TARGET
-
-
-def is_caused_by_another(error: KafkaError) -> bool:
-    """Return whether a delivery report says that a record failed only because another record of its transaction did."""
-    return error.code() in _CAUSED_BY_ANOTHER
 
 
 def refusal_of(error: KafkaError) -> ErrorCode | None:
