@@ -12,7 +12,9 @@ from tarry.core.partition import PartitionState
 from tarry.core.progress.name_index import NameEntry, NameIndex, Shard
 from tarry.core.progress.name_records import NameRecords, NamesEntry, ShardEntry
 from tarry.core.request.occurrence import Occurrence
+from tarry.core.request.request import Rejection
 from tarry.core.window import names
+from tarry.core.window.arrivals import Arrivals
 from tarry.core.window.hot_window import HotWindow
 from tarry.core.window.matching import Matching
 from tarry.core.window.names import Names, NameVerdict
@@ -151,7 +153,24 @@ def an_aborted_admission_is_lost(patch: pytest.MonkeyPatch) -> None:
 
 
 def a_refused_message_is_dropped_by_a_replay(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Names, "was_refused", lambda _self, _message: False)
+    patch.setattr(Names, "rejected_name", lambda _self, _offset: None)
+
+
+def a_rejected_record_is_not_decided(patch: pytest.MonkeyPatch) -> None:
+    def accept_other(self: Arrivals, request: Any, offset: int, *record: Any) -> None:
+        _, key, value, headers, *_ = record
+        self._reject(offset, key, value, headers, request)
+
+    real = Arrivals._accept_other
+    patch.setattr(
+        Arrivals,
+        "_accept_other",
+        lambda self, request, *record: (accept_other if type(request) is Rejection else real)(self, request, *record),
+    )
+
+
+def what_was_delivered_is_not_known_when_it_comes_again(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(HotWindow, "has_delivered", lambda _self, _message: False)
 
 
 def a_superseded_message_is_still_known(patch: pytest.MonkeyPatch) -> None:
@@ -191,6 +210,8 @@ PLANTED: list[Plant] = [
     a_shard_lacks_its_last_name,
     an_aborted_admission_is_lost,
     a_refused_message_is_dropped_by_a_replay,
+    a_rejected_record_is_not_decided,
+    what_was_delivered_is_not_known_when_it_comes_again,
     a_superseded_message_is_still_known,
     letters_are_not_in_flight,
 ]
@@ -292,7 +313,7 @@ def test_a_planted_fault_that_shows_rarely_is_found(plant: Plant, monkeypatch: p
 @pytest.mark.parametrize("plant", OF_SCHEDULES, ids=lambda plant: plant.__name__)
 def test_a_planted_fault_of_schedules_is_found(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
     plant(monkeypatch)
-    assert any(is_faulty(seed, 0.4) for seed in range(1, 61))
+    assert any(is_faulty(seed, 0.4) for seed in range(1, 121))
 
 
 @pytest.mark.exhaustive

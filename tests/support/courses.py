@@ -703,6 +703,21 @@ def named_again_and_again(seed: int, latency_ms: tuple[int, int] = (0, 1)) -> Wo
     return world
 
 
+def named_and_rejected(seed: int) -> World:
+    """Named records that are rejected, between others; crashes, also between a decision and a large dead letter."""
+    shape = Shape(geometry=SMALL_LEVELS, names=0.8, poison=0.1, partitions=1, processes=1)
+    world = serve(seed, shape)
+    [process] = world.processes
+    for _ in range(30):
+        world.send_rejected()
+        world.send(2, longest_ms=world.random.choice((500, 3_000)))
+        world.run(world.random.choice((1, 2, 5, 20)))
+        if world.random.random() < 0.3 and process.worker is not None:
+            world.crash(process)
+            world.run(400)
+    return world
+
+
 def repeated_again_and_again(seed: int, latency_ms: tuple[int, int] = (0, 1)) -> World:
     """Schedules that are replaced, cancelled and sent again, in memory, at all levels, and parked; with crashes.
 
@@ -837,6 +852,7 @@ COURSES: Final[Mapping[str, Callable[[int], World]]] = {
     "index-is-lost-and-the-survey-slow": partial(index_is_lost, share=1.0, fetch_most=1, sends=20),
     "index-of-higher-levels-is-lost": partial(index_is_lost, share=1.0, fetch_most=1, sends=12, kept=1),
     "named-again-and-again": named_again_and_again,
+    "named-and-rejected": named_and_rejected,
     "named-while-transactions-are-open": partial(named_again_and_again, latency_ms=(3, 25)),
     "paused-again-and-again": paused_again_and_again,
     "paused-while-the-log-is-read-for-another": paused_while_the_log_is_read_for_another,

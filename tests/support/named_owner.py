@@ -135,7 +135,11 @@ class NamedOwner(Owner):
                 self._append_record([(CANCEL, str(handle).encode())], message.id, message.due_ms, "", is_by_handle=True)
             elif what < 0.24:
                 self._append_record([(PURGE, choose.choice(TARGETS).encode())], b"", None, "")
-            elif what < 0.36 and self.messages():
+            elif what < 0.27:
+                name = self.name()
+                headers: Headers = [(TARGET, b"no topic"), (DELIVER_AT, b"%d" % self.now_ms), (NAME, name)]
+                self._append_record(headers, b"", None, "", name=name, is_rejected=True)
+            elif what < 0.39 and self.messages():
                 again = choose.choice(self.messages()[-6:])
                 assert again.due_ms is not None
                 if again.schedule:
@@ -210,11 +214,12 @@ class NamedOwner(Owner):
         condition: Condition = Condition.ALWAYS,
         is_by_name: bool = False,
         is_by_handle: bool = False,
+        is_rejected: bool = False,
     ) -> None:
         if is_by_name:
             name = headers[0][1]
         self.records[self.intake_end] = Record(
-            self.now_ms, headers, id_, due_ms, target, name, condition, is_by_name, is_by_handle
+            self.now_ms, headers, id_, due_ms, target, name, condition, is_by_name, is_by_handle, is_rejected
         )
         self.intake_end += 1 + (self.choose.random() < 0.1)
 

@@ -40,12 +40,14 @@ class Record:
         condition: the condition of a named message.
         is_by_name: whether it is a cancel by name.
         is_by_handle: whether it is a cancel by handle.
+        is_rejected: whether it can never be delivered.
         accepted_at: the step in which an owner had read it before it was due.
         read_at: the step in which it was read last.
         outcome: its outcome.
         ended_at: the step in which that was committed.
         superseded_by: the offset of the record that replaced or cancelled it by name.
-        is_refused: whether there were too many names.
+        is_refused: whether it was decided to become a dead letter: it is rejected, or there were too many names.
+        replaced_at: the step in which it was read, if it replaced another message then.
         is_scheduled: whether a result said that it was scheduled.
         schedule: the id of its schedule; empty if it is not repeated.
         every_ms: the interval of its schedule.
@@ -61,12 +63,14 @@ class Record:
     condition: Condition = Condition.ALWAYS
     is_by_name: bool = False
     is_by_handle: bool = False
+    is_rejected: bool = False
     accepted_at: int | None = None
     read_at: int = 0
     outcome: Outcome | None = None
     ended_at: int | None = None
     superseded_by: int | None = None
     is_refused: bool = False
+    replaced_at: int | None = None
     is_scheduled: bool = False
     schedule: bytes = b""
     every_ms: int = 0
@@ -167,7 +171,8 @@ class Oracle:
         """Check a dead letter that is committed."""
         record = self.records[offset]
         self._must_be_decided(offset)
-        assert record.is_refused is (code == ErrorCode.TOO_MANY_NAMES)
+        assert record.is_rejected is (code == ErrorCode.BAD_TARGET)
+        assert (record.is_refused and not record.is_rejected) is (code == ErrorCode.TOO_MANY_NAMES)
         self._end(offset, Outcome.DEAD)
         self.seen[code] += 1
 
@@ -197,9 +202,10 @@ class Oracle:
             self._judge_next(offset, record, last, is_taken=decision.record is None)
             return
         if decision.record is None and decision.change[1:17] != hash_of(KEY, record.name):
-            assert len(self.names()) + self._ended_since(record.read_at) >= self.limit, "refused without a cause"
+            is_full = len(self.names()) + self._ended_since(record.read_at) >= self.limit
+            assert record.is_rejected or is_full, "refused without a cause"
             assert not found
-            assert last is None or self.records[last].outcome is not None
+            assert record.is_rejected or last is None or self.records[last].outcome is not None
             record.is_refused = True
             return
         allowed = self._allowed(offset, record, last)
@@ -226,16 +232,18 @@ class Oracle:
 
     def _ended_since(self, step: int) -> int:
         ended = (record.ended_at for record in self.records.values() if record.name and not record.is_by_name)
-        since = sum(at is not None and at >= step for at in ended)
-        return since + sum(record.is_refused and record.outcome is None for record in self.records.values())
+        return sum(at is not None and at >= step for at in ended)
 
     def _allowed(
         self, offset: int, record: Record, last: int | None
     ) -> list[list[tuple[Outcome, int, int | None, str]]]:
         """Return the answers that may be given: as if the last message of the name waits, or as if it does not."""
-        allowed = []
+        allowed: list[list[tuple[Outcome, int, int | None, str]]] = []
+        if not record.schedule and any(self._is_original(one, offset) for one in self._alike(offset)):
+            allowed.append([(Outcome.DUPLICATE, offset, None, "delivered")])
         if last is not None and last in self._next:
-            return [self._answers(offset, record, last), self._answers(offset, record, last, self._next[last])]
+            both = (None, self._next[last])
+            return [*allowed, *(self._answers(offset, record, last, following) for following in both)]
         if last is not None:
             waited = self.records[last]
             if waited.outcome is None or (waited.ended_at or 0) > record.read_at:
@@ -247,9 +255,16 @@ class Oracle:
             allowed.append(self._answers(offset, record, None))
         return allowed
 
+    def _alike(self, offset: int) -> list[Record]:
+        """Return the other messages with the id and the due time of a message."""
+        record = self.records[offset]
+        same = ((at, one) for at, one in self.records.items() if (one.id, one.due_ms) == (record.id, record.due_ms))
+        return [one for at, one in same if one.target and at != offset]
+
     def _answers(
         self, offset: int, record: Record, last: int | None, following: int | None = None
     ) -> list[tuple[Outcome, int, int | None, str]]:
+        assert not record.is_rejected
         if record.is_by_name:
             if last is None:
                 return [(Outcome.CANCEL_TOO_LATE, offset, None, "")]
@@ -290,6 +305,7 @@ class Oracle:
             self.seen[reason] += 1
             if of != offset:
                 assert of == last
+                record.replaced_at = record.read_at
                 if not has_left:
                     self.records[of].superseded_by = offset
                 del self._last[record.name]
@@ -314,6 +330,13 @@ class Oracle:
         elif outcome is Outcome.DUPLICATE:
             assert any(self._is_original(one, offset) for one in messages.values()), f"{offset} is no duplicate"
             self.seen["duplicate without a name"] += record.name is None
+            was_delivered = any(
+                one.outcome is Outcome.FIRED and (one.ended_at or 0) < (record.replaced_at or 0)
+                for one in messages.values()
+            )
+            assert record.schedule or not was_delivered, (
+                f"{offset} replaced a message, and is a duplicate of one that was delivered before"
+            )
         elif outcome is Outcome.CANCEL_TOO_LATE:
             assert record.is_by_handle
             missed = [at for at, one in messages.items() if at < offset and one.outcome is None]

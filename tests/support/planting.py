@@ -99,6 +99,7 @@ BUGS: Final[Mapping[str, Bug]] = {
     # Or the record is done already, and there is no outcome of it.
     "decides-again": Bug(("twice", "indefinite", "not replaced"), course="named-again-and-again"),
     "a-dead-name-is-taken": Bug(("not replaced",), course="named-again-and-again"),
+    "a-rejected-name-is-not-decided": Bug(("indefinite",), course="named-and-rejected"),
     "replaces-what-is-in-flight": Bug(("twice",), course="named-while-transactions-are-open"),
     "commits-what-was-aborted": Bug(("lost",), course="named-again-and-again"),
     "decisions-are-not-put-back": Bug(("lost", "indefinite"), course="named-again-and-again"),

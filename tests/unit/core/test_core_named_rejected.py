@@ -1,4 +1,4 @@
-"""A named record that was accepted, and is rejected when a process with another configuration reads it again."""
+"""A named record that is rejected, at once or when a process with another configuration reads it again."""
 
 from typing import TYPE_CHECKING
 
@@ -28,13 +28,16 @@ def entry(offset: int) -> NameEntry:
     return NameEntry(offset, DUE_MS, id_bytes(derived_id("in", 0, offset)))
 
 
-def taken_over(changes: bytes, end: int) -> PartitionState:
+ORDERS_ONLY = IntakePolicy("in", targets=("orders",))
+
+
+def taken_over(changes: bytes, end: int, policy: IntakePolicy = ORDERS_ONLY) -> PartitionState:
     """A partition whose journal has these changes of names; `bills` is no target any more."""
     names = NameRecords()
     names.take(NamesEntry(changes))
     checkpoint = Checkpoint(("w",), False, Geometry(20_000, 10, 0), names_pointer=0)
     found = Recovered(0, checkpoint, DoneSet(), end, names=names)
-    reader = RequestReader(IntakePolicy("in", targets=("orders",)))
+    reader = RequestReader(policy)
     return PartitionState("in", 0, reader, False, lambda start_ms: TimingWheel(1, 16, start_ms), found, NOW_MS)
 
 
@@ -76,12 +79,47 @@ def test_it_is_dropped_if_it_was_replaced_or_cancelled_by_name() -> None:
     assert state.low == 3
 
 
-def test_it_is_a_dead_letter_without_a_name_if_nothing_was_decided_about_it() -> None:
+def test_it_waits_under_a_hidden_name_if_nothing_was_decided_about_it() -> None:
     x = hash_of(b"k", X)
     state = taken_over(put(x, entry(0)), 2)
     read(state, X, X)
+    assert state.names.count == 1
     first, second = fire(state).dead
-    assert (first.name, second.name) == (x, None)
+    assert (first.name, second.name) == (x, hidden_name(1))
+    assert not list(state.names._index)
+
+
+def test_its_letter_is_written_after_a_take_over_between_the_decision_and_the_letter() -> None:
+    state = taken_over(b"", 1)
+    read(state, X)
+    assert state.collect(NOW_MS)
+    decided = state.take(1, NOW_MS)  # one half is for decisions, and the letter finds no room
+    assert (len(decided.decisions), decided.dead) == (1, [])
+    after = taken_over(b"".join(decision.change for decision in decided.decisions), 1)
+    assert after.names.decided_below == 1
+    read(after, X)
+    assert [dead.code for dead in fire(after).dead] == [ErrorCode.TARGET_NOT_ALLOWED]
+
+
+def test_a_rejected_record_leaves_the_message_of_its_name_alone_and_takes_no_room() -> None:
+    x = hash_of(b"k", X)
+    state = taken_over(put(x, entry(5)), 6)
+    state.names.limit = 1
+    state.arrivals.reach(6)
+    headers: Headers = [(TARGET, b"bills"), (DELIVER_AT, b"%d" % DUE_MS), (NAME, X)]
+    state.arrivals.accept(6, NOW_MS, b"k", b"v", headers, NOW_MS)
+    assert state.collect(NOW_MS)
+    (dead,) = state.take(100, NOW_MS).dead
+    assert (dead.sequence, dead.code, dead.name) == (6, ErrorCode.TARGET_NOT_ALLOWED, hidden_name(6))
+    assert (state.names.count, state.names._index.find(x)) == (1, entry(5))
+
+
+def test_its_hidden_name_goes_with_its_letter_also_when_names_are_not_accepted_any_more() -> None:
+    state = taken_over(put(hidden_name(0), entry(0)), 1, IntakePolicy("in", fixed_delay_ms=0, fixed_target="orders"))
+    read(state, X)
+    (dead,) = fire(state).dead
+    assert (dead.code, dead.name) == (ErrorCode.NAMES_NOT_ACCEPTED, hidden_name(0))
+    assert not list(state.names._index)
 
 
 def test_it_leaves_the_name_to_a_message_that_is_read_behind_it() -> None:

@@ -214,10 +214,10 @@ class Arrivals:
             memory.count(message)
             names.drop(message)
         elif type(record.request) is Rejection:
-            # It ends its schedule, under whose name its dead letter waits.
             dead = _dead(record.offset, record.key, record.value, record.headers, record.request)
             memory.held_bytes += dead.size_bytes
-            self._ready.bury(dead._replace(name=message.name, ends_schedule=True))
+            # The next record of a schedule ends it, and its dead letter waits under the schedule's name.
+            self._ready.bury(dead._replace(name=message.name, ends_schedule=verdict is NameVerdict.KEEP))
         elif verdict is NameVerdict.REFUSE:
             dead = DeadMessage.of(message, ErrorCode.TOO_MANY_NAMES, f"{names.limit} names wait in this partition")
             dead = dead._replace(ends_schedule=False)  # it has not begun
@@ -239,13 +239,14 @@ class Arrivals:
             planned = record.planned
             if planned is not None and planned.follows is not None:
                 return names.decide_next(message, planned.follows), None
-            naming = record.request.naming if type(record.request) is Request else None
+            if type(record.request) is Rejection:
+                return names.reject(message), None
+            naming = record.request.naming
             assert naming is not None, "the record has a name"  # noqa: S101
-            return names.decide(message, naming.condition)
-        # In a replay: it was decided before.
-        if not names.is_superseded(message):
-            return NameVerdict.KEEP, None
-        return (NameVerdict.REFUSE if names.was_refused(message) else NameVerdict.SUPERSEDED), None
+            # A schedule whose first occurrence was delivered goes on with the next one.
+            repeats = planned is None and self._hot.has_delivered(message)
+            return names.decide(message, naming.condition, repeats=repeats)
+        return names.verdict_again(message), None
 
     def _named(self, record: NamedRecord) -> HeldMessage:
         """Return the message, or the cancel, of a named record."""
@@ -259,7 +260,7 @@ class Arrivals:
             message = HeldMessage(request.due_ms or 0, offset, None, None, None, False, "", -1, request.id)
             message.name = request.name
             return message
-        assert type(request) is Request, "only messages, cancels by name and next records are named"  # noqa: S101
+        assert type(request) is Request, "only messages, cancels by name and rejections are named"  # noqa: S101
         due_ms, target, target_partition, message_id, carries, dialect, naming, expires_ms = request
         is_plain = dialect is None and (naming is None or naming.planned is None)
         if is_plain and due_ms < self._placing.hot_below_ms:
@@ -291,7 +292,7 @@ class Arrivals:
             purge = HeldPurge(request.due_ms, offset, None, None, headers, False, request.target, -1, request.id)
             self._memory.count(purge)
             self._hot.hold_purge(purge, now_ms)
-        elif _is_next(request) and offset >= self._names.decided_below:
+        elif request.name is not None and offset >= self._names.decided_below:
             self._accept_named(NamedRecord(request, offset, timestamp_ms, key, value, headers, read_ms), now_ms)
         else:
             self._reject(offset, key, value, headers, request)
@@ -365,9 +366,13 @@ class Arrivals:
     ) -> None:
         dead = _dead(offset, key, value, headers, why)
         self._memory.held_bytes += dead.size_bytes
-        if why.name is not None and offset < self._names.decided_below:
-            # It was accepted by another configuration, so its name may be taken, or another message has it by now.
-            dead = dead._replace(name=self._names.name_at(offset, why.name), ends_schedule=why.planned is not None)
+        if offset < self._names.decided_below:
+            hidden = self._names.rejected_name(offset)
+            if hidden is not None:
+                dead = dead._replace(name=hidden)
+            elif why.name is not None:
+                # It was accepted by another configuration, so its name may be taken, or another message has it by now.
+                dead = dead._replace(name=why.name, ends_schedule=why.planned is not None)
             if self._names.is_superseded(dead):
                 self._names.drop(dead)
                 return
@@ -382,11 +387,6 @@ def _dead(offset: int, key: bytes | None, value: bytes | None, headers: Headers 
     return DeadMessage(
         offset, key, value, headers or [], why.code, why.detail, why.id, why.due_ms, why.target, INTAKE, offset
     )
-
-
-def _is_next(why: Rejection) -> bool:
-    """Whether a rejected record is the next one of a schedule, so that it may end it."""
-    return why.name is not None and why.planned is not None and why.planned.follows is not None
 
 
 def _cancel(

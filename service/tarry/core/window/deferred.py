@@ -19,7 +19,7 @@ class NamedRecord(NamedTuple):
     """A named record of the intake, as it was read.
 
     Attributes:
-        request: what it asks for; a rejection is that of the next record of a schedule.
+        request: what it asks for, or why it can never be delivered.
         offset: its offset in the intake.
         timestamp_ms: its timestamp.
         key: its key.

@@ -102,6 +102,10 @@ class HotWindow:
         """Take in a purge: it is due after all messages that are due before it."""
         self._wheel.hold(purge, now_ms)
 
+    def has_delivered(self, message: HeldMessage) -> bool:
+        """Whether a message with the same id and due time is known, and held no more: delivered, or parked."""
+        return isinstance(self._matching.find(message), int)
+
     def _place(self, message: HeldMessage, now_ms: int) -> bool:
         """Withhold a message, or hold it in the wheel; return False if one with its id and due time is known."""
         if message.name is not None and self._names.is_superseded(message):

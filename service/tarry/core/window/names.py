@@ -71,7 +71,7 @@ class NameVerdict(Enum):
 
     KEEP = "the message waits from now on"
     DONE = "the decision completes the record"
-    REFUSE = "there are too many names"
+    REFUSE = "it becomes a dead letter"
     SUPERSEDED = "it was replaced or cancelled before it was read again"
     WAIT = "a side transaction tries to deliver the message that it would replace or cancel"
 
@@ -110,13 +110,13 @@ class Names:
         limit: the most names; a new one beyond is refused.
         decided_below: every named record below this offset is decided.
         admitted_below: every decision below this offset is committed.
-        is_wanted_back: whether a record waits for the end of a side transaction.
     """
 
     __slots__ = (
         "_clear",
         "_debt",
         "_dropped",
+        "_hidden",
         "_in_flight",
         "_index",
         "_journal_end",
@@ -124,10 +124,10 @@ class Names:
         "_pending",
         "_place",
         "_settled",
+        "_wanted",
         "admitted_below",
         "complete_from",
         "decided_below",
-        "is_wanted_back",
         "limit",
     )
 
@@ -148,7 +148,6 @@ class Names:
         self.limit = 1 << 62
         self.decided_below = found.below
         self.admitted_below = max(found.below, complete_from)
-        self.is_wanted_back = False
         self._clear = pointer is None
         """Whether the journal need not be read for names."""
         self._index.point_all(pointer or 0)
@@ -157,14 +156,24 @@ class Names:
         self._dropped: list[HeldMessage | DeadMessage] = []
         self._in_flight: dict[int, int] = {}
         """The offsets of messages in flight, each with an end of the journal from before its transaction."""
+        self._wanted: int | None = None
+        """The offset of the message in flight for whose transaction a record waited last."""
+        self._hidden: set[int] = set()
+        """The offsets of records that wait for their dead letters under hidden names."""
         self._settled = _Settled([], [], [], 0)
 
     # -- deciding -----------------------------------------------------------------------------------------------------
 
-    def decide(self, message: HeldMessage, condition: Condition) -> tuple[NameVerdict, NameEntry | None]:
+    def decide(
+        self, message: HeldMessage, condition: Condition, *, repeats: bool = False
+    ) -> tuple[NameVerdict, NameEntry | None]:
         """Decide a named message that was read at or above `decided_below`.
 
-        A refused message gets a name of its own, under which it waits until its dead letter is written.
+        Args:
+            message: the message; a refused one gets a hidden name, under which it waits for its dead letter.
+            condition: whether a message of the name must wait, or must not.
+            repeats: whether a message with its id and due time is known to be delivered. It would never be, so it must
+                not replace the message that waits now.
 
         Returns:
             What becomes of it, and the message that it replaces, if that is held.
@@ -173,19 +182,13 @@ class Names:
         entry = self._index.find(name)
         if entry is not None and self._is_in_flight(entry):
             return NameVerdict.WAIT, None
-        offset, id_ = message.sequence, id_bytes(message.asker)
-        if entry is not None and entry.id == id_ and entry.due_ms == message.due_ms:
-            return self._complete(message, self._answer(Outcome.DUPLICATE, message, ("waiting", entry.place))), None
-        if entry is not None and condition is Condition.ABSENT:
-            answer = self._answer(Outcome.SKIPPED, message, ("waiting", entry.place), reason="waiting")
+        answer = self._answer_at_once(message, condition, entry, repeats=repeats)
+        if answer is not None:
             return self._complete(message, answer), None
-        if entry is None and condition is Condition.PRESENT:
-            return self._complete(message, self._answer(Outcome.SKIPPED, message, reason="not-waiting")), None
-        new = NameEntry(offset, message.due_ms, id_)
-        if entry is None and self._index.count >= self.limit:
-            message.name = hidden_name(offset)
-            self._put(message.name, new, ())
-            return NameVerdict.REFUSE, None
+        offset = message.sequence
+        new = NameEntry(offset, message.due_ms, id_bytes(message.asker))
+        if entry is None and self.count >= self.limit:
+            return self.reject(message), None
         answers: tuple[Answer, ...] = ()
         if entry is not None:
             answers = (_of_entry(Outcome.REPLACED, entry, ("replaced_by", offset)),)
@@ -194,6 +197,42 @@ class Names:
             answers = (*answers, self._answer(Outcome.SCHEDULED, message, replaced))
         self._put(name, new, answers)
         return NameVerdict.KEEP, None if entry is None or entry.continues else entry
+
+    def _answer_at_once(
+        self, message: HeldMessage, condition: Condition, entry: NameEntry | None, *, repeats: bool
+    ) -> Answer | None:
+        """Return the answer to a message that is done at once; None if it waits from now on."""
+        waiting = None if entry is None else ("waiting", entry.place)
+        if entry is not None and entry.id == id_bytes(message.asker) and entry.due_ms == message.due_ms:
+            return self._answer(Outcome.DUPLICATE, message, waiting)
+        if repeats:
+            return self._answer(Outcome.DUPLICATE, message, reason="delivered")
+        if entry is not None and condition is Condition.ABSENT:
+            return self._answer(Outcome.SKIPPED, message, waiting, reason="waiting")
+        if entry is None and condition is Condition.PRESENT:
+            return self._answer(Outcome.SKIPPED, message, reason="not-waiting")
+        return None
+
+    def verdict_again(self, message: HeldMessage) -> NameVerdict:
+        """Return what becomes of a named message that is read again, and was decided before."""
+        if not self.is_superseded(message):
+            return NameVerdict.KEEP
+        hidden = self.rejected_name(message.sequence)
+        if hidden is None:
+            return NameVerdict.SUPERSEDED
+        message.name = hidden
+        return NameVerdict.REFUSE
+
+    def reject(self, record: HeldMessage) -> NameVerdict:
+        """Decide a named record that can never be delivered; it gets a hidden name until its dead letter is written.
+
+        Without the entry, a take-over would see a decided record that does not wait, and drop it.
+        """
+        offset = record.sequence
+        record.name = hidden_name(offset)
+        self._hidden.add(offset)
+        self._put(record.name, NameEntry(offset, 0, id_bytes(record.asker)), ())
+        return NameVerdict.REFUSE
 
     def decide_next(self, message: HeldMessage, follows: int) -> NameVerdict:
         """Decide the next record of a schedule: it is taken where the schedule continues with it, else it is done.
@@ -233,8 +272,13 @@ class Names:
     def _is_in_flight(self, entry: NameEntry) -> bool:
         if entry.offset not in self._in_flight:
             return False
-        self.is_wanted_back = True
+        self._wanted = entry.offset
         return True
+
+    @property
+    def is_wanted_back(self) -> bool:
+        """Whether a record waits for the end of a side transaction."""
+        return self._wanted in self._in_flight
 
     def _put(self, name: bytes, entry: NameEntry, answers: tuple[Answer, ...]) -> None:
         self._index.put(name, entry)
@@ -272,18 +316,13 @@ class Names:
         entry = None if message.name is None else self._index.find(message.name)
         return entry is not None and entry.offset == message.sequence
 
-    def was_refused(self, message: HeldMessage) -> bool:
-        """Whether a message that is read again was refused, and its dead letter not written; if so, name it so."""
-        hidden = hidden_name(message.sequence)
-        if self._index.find(hidden) is None:
-            return False
-        message.name = hidden
-        return True
-
-    def name_at(self, offset: int, name: bytes) -> bytes:
-        """Return under which name a record that is read again may wait: its own, or another one if it was refused."""
+    def rejected_name(self, offset: int) -> bytes | None:
+        """Return the hidden name of a record that is read again, if its dead letter is not written yet; else None."""
         hidden = hidden_name(offset)
-        return name if self._index.find(hidden) is None else hidden
+        if self._index.find(hidden) is None:
+            return None
+        self._hidden.add(offset)
+        return hidden
 
     def is_admitted(self, message: HeldMessage) -> bool:
         """Whether the decision on a message is committed; True if it has no name."""
@@ -309,8 +348,8 @@ class Names:
 
     @property
     def count(self) -> int:
-        """The number of names."""
-        return self._index.count
+        """The number of names, without hidden ones."""
+        return self._index.count - len(self._hidden)
 
     @property
     def held(self) -> int:
@@ -422,13 +461,17 @@ class Names:
         for number, pointer in settled.written:  # before shards are joined
             self._index.point(number, pointer)
         for name, offset in settled.removed:
-            self._index.remove(name, offset)
+            self._remove(name, offset)
         for name, entry in settled.continued:
             self._index.put(name, entry)
         self._debt = settled.debt
         self._clear = self._clear or settled.clears
         if batch is not None and batch.decisions:
             self.admitted_below = batch.decisions[-1].offset + 1
+
+    def _remove(self, name: bytes, offset: int) -> None:
+        self._index.remove(name, offset)
+        self._hidden.discard(offset)
 
     def _current(
         self, records: Iterable[HeldMessage | DeadMessage], batch: Batch | None = None
@@ -475,15 +518,13 @@ class Names:
         named = [record for record in records if record.name is not None]
         if committed:
             for name, offset in list(self._current(named, batch)):
-                self._index.remove(name, offset)
+                self._remove(name, offset)
                 self._debt += REPEATED * ENTRY_BYTES // 2
             for name, entry in () if batch is None else _continued(batch):
                 self._index.put(name, entry)
                 self._debt += REPEATED * ENTRY_BYTES
         for record in named:
             self._in_flight.pop(record.sequence, None)
-        if not self._in_flight:
-            self.is_wanted_back = False
 
     # -- the checkpoint -----------------------------------------------------------------------------------------------
 
@@ -498,7 +539,7 @@ class Names:
 
 
 def hidden_name(offset: int) -> bytes:
-    """Return a hash that is no name's: under it, a refused message waits for its dead letter."""
+    """Return a hash that is no name's: under it, a record that is rejected waits for its dead letter."""
     return hash_of(b"", b"\xff%d" % offset)
 
 

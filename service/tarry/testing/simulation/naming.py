@@ -36,6 +36,7 @@ class SentNamed:
         name: its name.
         condition: the value of `tarry-if`; empty if it has none.
         message: the message; None for a cancel by name.
+        is_rejected: whether it can never be delivered, so that it changes no name.
         read_ms: the latest wall time when its owner had read it first; None: not yet.
     """
 
@@ -45,6 +46,7 @@ class SentNamed:
     name: bytes
     condition: bytes = b""
     message: Sent | None = None
+    is_rejected: bool = False
     read_ms: int | None = None
 
     @property
@@ -80,6 +82,7 @@ class NameJudge:
             outcomes: frozenset[str] = frozenset({Outcome.CANCELLED, Outcome.CANCEL_TOO_LATE})
         else:
             outcomes = _FINAL
+        outcomes = frozenset({Outcome.DEAD}) if record.is_rejected else outcomes
         found = [one for one in self._results[record.source] if one.outcome in outcomes]
         return found[0] if len(found) == 1 else None
 
@@ -90,6 +93,7 @@ class NameJudge:
             final = self._final(record)
             if final is None:
                 yield "indefinite", f"{[one.fields for one in self._results[record.source]]} of {record}"
+            if final is None or record.is_rejected:
                 continue
             told = sum(one.outcome == Outcome.SCHEDULED for one in self._results[record.source])
             changes = record.message is not None and not _is_done_at_once(final)
@@ -126,7 +130,7 @@ class NameJudge:
             may_take, meets_none = True, outcome == Outcome.CANCEL_TOO_LATE
         elif _is_done_at_once(final):
             may_take, meets_none = False, final.fields.get("reason") == "not-waiting"
-            if not meets_none:
+            if not (meets_none or _repeats(final)):
                 yield from self._untrue_of_waiting(record, final, waits)
         else:
             may_take, meets_none = record.condition != b"absent", not takes
@@ -164,5 +168,11 @@ class NameJudge:
 
 
 def _is_done_at_once(final: SeenResult) -> bool:
-    """Whether a message was skipped, or was a duplicate of the one that waited."""
-    return final.outcome == Outcome.SKIPPED or (final.outcome == Outcome.DUPLICATE and "waiting" in final.fields)
+    """Whether a message was skipped, or was a duplicate of the one that waited, or of one that was delivered."""
+    is_duplicate = final.outcome == Outcome.DUPLICATE and ("waiting" in final.fields or _repeats(final))
+    return final.outcome == Outcome.SKIPPED or is_duplicate
+
+
+def _repeats(final: SeenResult) -> bool:
+    """Whether a message was a duplicate of one that was delivered before it was decided."""
+    return final.outcome == Outcome.DUPLICATE and final.fields.get("reason") == "delivered"

@@ -83,6 +83,8 @@ CANCELS_BY_NAME = 0.15
 """The share of cancels among named records."""
 LARGE_BYTES = 1_200_000
 """A size that every topic refuses."""
+APART_BYTES = 300_000
+"""A size with which a dead letter goes in a transaction of letters only."""
 WIDE_BYTES = 1_114_124
 """The message limit with which the service creates the internal topics of an intake."""
 IDLE_MS = 10
@@ -434,6 +436,21 @@ class World:
             self.named.append(named)
             self._note_sent(message)
             self._unread[place].append(named)
+
+    def send_rejected(self) -> None:
+        """Write a named record to the intake that can never be delivered; some are large."""
+        choose = self.random
+        key, name = b"key-%d" % choose.randrange(KEYS), choose.choice(NAMES)
+        place, now_ms = (INTAKE, partition_of(key, self.shape.partitions)), self.clock.now_ms()
+        id_ = str(uuid.UUID(int=choose.getrandbits(128), version=4)).encode()
+        headers: list[tuple[str, bytes | None]] = [(ID, id_), (DELIVER_AT, b"%d" % now_ms), (NAME, name)]
+        value = b"%d" % self._number + b" " * choose.choice((0, APART_BYTES))
+        offset = self.broker.append(INTAKE, key, value, [*headers, (TARGET, b"no topic")], place[1], now_ms)
+        message = Sent(id_, place, offset, key, None, self._tick_of(now_ms), value)
+        named = SentNamed(place, offset, key, name, message=message, is_rejected=True)
+        self.named.append(named)
+        self._note_sent(message)
+        self._unread[place].append(named)
 
     def send_schedule(self) -> None:
         """Write a schedule, or a cancel of one by name."""
