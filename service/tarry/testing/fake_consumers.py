@@ -2,12 +2,13 @@
 
 import asyncio
 import random
+from collections.abc import Coroutine
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tarry.client.retry.consumer import RetryingConsumer
 from tarry.client.retry.core.message import RetryMessage
-from tarry.client.retry.handling import HandlerTransaction, Handling, Running
+from tarry.client.retry.handling import Handling, Running
 from tarry.client.retry.missing import LOOK_EVERY_MS
 from tarry.client.retry.terms import Pace
 from tarry.testing.fake import FakeBroker
@@ -112,12 +113,9 @@ class _AtOnce(Handling):
         """Handle a message."""
         return self.running(message, _done)
 
-    def _run(self, message: RetryMessage, transaction: HandlerTransaction) -> None:
-        if not self.is_coroutine:
-            super()._run(message, transaction)
-            return
+    def _run_until_done(self, work: Coroutine[Any, Any, None]) -> None:
         with ThreadPoolExecutor(1) as pool:  # the test itself may run in an event loop
-            pool.submit(asyncio.run, self.handler(message, transaction)).result()
+            pool.submit(asyncio.run, work).result()
 
 
 def _done(call: object, *arguments: object) -> "Future[None]":

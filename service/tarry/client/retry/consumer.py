@@ -59,8 +59,9 @@ class RetryingConsumer:
         bootstrap_servers: `HOST:PORT`, several separated by commas.
         topic: the topic to consume.
         group: the consumer group. The retry, state and dead-letter topics are named after topic and group.
-        handler: a function or a coroutine function of a `RetryMessage` and a `HandlerTransaction`. It runs in one
-            thread, for one message at a time, with no time limit.
+        handler: a callable of a `RetryMessage` and a `HandlerTransaction`. It runs in one thread, for one message at a
+            time, with no time limit. An awaitable or a `concurrent.futures.Future` that it returns is waited for; a
+            generator counts as a failure, because its code has not run.
         policy: how often and how long to retry.
         intake: an intake of the service whose target list allows `<topic>.<group>.retry` and whose `max_delay` is at
             least the policy's `longest_ms`. `run` refuses an intake if the service says that it does not fit.

@@ -2,7 +2,7 @@
 
 import asyncio
 import inspect
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import wait as wait_for
 from typing import Any
@@ -10,9 +10,10 @@ from typing import Any
 from tarry.client.receipt import MessageHeaders
 from tarry.client.record import to_bytes, to_headers, to_partition, to_topic
 from tarry.client.retry.core.message import OutgoingRecord, RetryMessage
+from tarry.errors import UsageError
 
 Handler = Callable[[RetryMessage, "HandlerTransaction"], Any]
-"""A function or a coroutine function; its result is ignored."""
+"""Any callable. An awaitable or a future that it returns is waited for; any other result is ignored."""
 
 Submit = Callable[..., "Future[None]"]
 """Runs a function with its arguments, as `Executor.submit`."""
@@ -92,7 +93,6 @@ class Handling:
 
     def __init__(self, handler: Handler) -> None:
         self.handler = handler
-        self.is_coroutine = inspect.iscoroutinefunction(handler)
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="tarry-handler")
         self._runner: asyncio.Runner | None = None
 
@@ -111,13 +111,25 @@ class Handling:
         self._pool.shutdown()
 
     def _run(self, message: RetryMessage, transaction: HandlerTransaction) -> None:
-        if not self.is_coroutine:
-            self.handler(message, transaction)
-            return
+        returned = self.handler(message, transaction)
+        # What it returns decides, and not what it is: an object or a wrapper may hide a coroutine function.
+        if inspect.isawaitable(returned):
+            self._run_until_done(_awaited(returned))
+        elif isinstance(returned, Future):
+            returned.result()
+        elif inspect.isgenerator(returned) or inspect.isasyncgen(returned):
+            raise UsageError("the handler returned a generator, so its code has not run: it must not use `yield`")
+
+    def _run_until_done(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run a coroutine in the event loop of the handler's thread."""
         if self._runner is None:
             self._runner = asyncio.Runner()
-        self._runner.run(self.handler(message, transaction))
+        self._runner.run(work)
 
     def _end(self) -> None:
         if self._runner is not None:
             self._runner.close()
+
+
+async def _awaited(returned: Awaitable[Any]) -> None:
+    await returned
