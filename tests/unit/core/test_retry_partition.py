@@ -1,10 +1,12 @@
 """One partition of a consumer that tries again: what goes out, with which headers."""
 
+import asyncio
 from typing import Final
 
 import pytest
 
 from tarry.client.retry.core.journey import (
+    MOST_OF_AN_ERROR,
     RETRY_ATTEMPTS,
     RETRY_FIRST_ERROR,
     RETRY_HOP,
@@ -14,6 +16,7 @@ from tarry.client.retry.core.journey import (
     RETRY_SOURCE,
     RETRY_TICKET,
     Headers,
+    described,
 )
 from tarry.client.retry.core.key_queue import KeyQueues, Ticket, Trouble, decode_trouble, encode
 from tarry.client.retry.core.message import Incoming, OutgoingRecord, RetryMessage
@@ -326,6 +329,24 @@ def test_an_error_whose_text_cannot_be_encoded_is_still_recorded() -> None:
     errors = [value_of(sent.headers, RETRY_LAST_ERROR) for sent in consumer.out("delays")]
     assert errors[0] == b"ValueError: \\ud800"
     assert (errors[1] or b"").endswith(b"Mute: (no text: ValueError)")
+
+
+@pytest.mark.parametrize("text", ["a" * 10_000, "\ud800" * 10_000, "a \n" * 10_000])
+def test_the_text_of_an_error_is_one_line_of_bounded_length(text: str) -> None:
+    line = described(ValueError(text))
+    assert len(line) == MOST_OF_AN_ERROR
+    assert line.isprintable()
+
+
+@pytest.mark.parametrize("own", [ValueError, RecursionError, SystemExit, asyncio.CancelledError])
+def test_an_error_whose_own_methods_raise_is_described_all_the_same(own: type[BaseException]) -> None:
+    class Mute(Exception):  # noqa: N818
+        def __str__(self) -> str:
+            raise own
+
+        __repr__ = __str__
+
+    assert described(Mute()).endswith(f"Mute: (no text: {own.__qualname__})")
 
 
 def test_a_message_that_cannot_be_sent_to_the_intake_is_a_dead_letter_whatever_the_policy_says() -> None:

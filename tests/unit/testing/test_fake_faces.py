@@ -228,6 +228,25 @@ def test_a_handler_that_ends_the_program_ends_its_consumer_and_its_message_is_th
     assert values(tarry_fake, "done") == [b"a:1"]
 
 
+def test_an_error_that_cannot_be_described_is_retried_like_any_other(
+    tarry_fake: FakeService, tarry_clock: ManualClock, work: Work
+) -> None:
+    class MuteError(OSError):
+        def __str__(self) -> str:
+            raise ValueError
+
+        __repr__ = __str__
+
+    mute = Work(tarry_clock, MuteError)
+    events: list[tuple[str, dict[str, Any]]] = []
+    tarry_fake.start(consumer(mute, on_event=lambda name, **fields: events.append((name, fields))))
+    tarry_fake.produce("orders", b"a:1", b"k")
+    tarry_clock.advance(1_000)
+    assert values(tarry_fake, "done") == [b"a:1"]
+    [error] = [fields["error"] for name, fields in events if name == "handler_failed"]
+    assert error.endswith("MuteError: (no text: ValueError)")
+
+
 def test_a_message_that_the_intake_refuses_does_not_hold_up_its_key_for_ever() -> None:
     # The consumer was started when the target was allowed; the service has been configured anew since.
     fake = FakeService(targets=["orders.billing.retry"])

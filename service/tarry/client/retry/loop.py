@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from confluent_kafka import KafkaError, Message
 
 from tarry.client.group_consumer import GroupClients, GroupLoop
+from tarry.client.retry.core.journey import described
 from tarry.client.retry.core.message import Incoming
 from tarry.client.retry.core.partition import RetryPartition
 from tarry.client.retry.halves import Halves
@@ -238,7 +239,7 @@ class Loop(GroupLoop):
             "handler_failed",
             source=message.journey.source,
             attempt=message.attempt,
-            error=repr(error)[:200],
+            error=described(error),
             gave_up=gave_up.value if gave_up else "",
         )
 

@@ -147,11 +147,16 @@ def own_headers(headers: Iterable[tuple[str, bytes | None]]) -> Headers:
 
 
 def described(error: BaseException) -> str:
-    """Return the class and the text of an error in one line of at most `MOST_OF_AN_ERROR` characters."""
+    """Return the class and the text of an application's error, in one line of at most `MOST_OF_AN_ERROR` characters.
+
+    UTF-8 can encode all of them. Whatever the error's own methods raise, this raises nothing but Ctrl-C.
+    """
     name = f"{type(error).__module__}.{type(error).__qualname__}".removeprefix("builtins.")
     try:
         text = " ".join(str(error).split())
-    except Exception as own:  # noqa: BLE001 - the `__str__` of an application's exception may itself raise
+    except KeyboardInterrupt:
+        raise
+    except BaseException as own:  # noqa: BLE001 - the `__str__` of an application's exception may itself raise
         text = f"(no text: {type(own).__qualname__})"
-    line = (f"{name}: {text}" if text else name)[:MOST_OF_AN_ERROR]
-    return line.encode("utf-8", "backslashreplace").decode()
+    line = f"{name}: {text}" if text else name
+    return line.encode("utf-8", "backslashreplace").decode()[:MOST_OF_AN_ERROR]
