@@ -11,7 +11,18 @@ from random import Random
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from tarry.client.retry.core.key_queue import HandleNow, KeyQueues, SendOff, Skip, Ticket, ToDeadLetters, Trouble
+from tarry.client.retry.core.key_queue import (
+    Decision,
+    HandleNow,
+    KeyQueues,
+    SendOff,
+    Skip,
+    Ticket,
+    ToDeadLetters,
+    Trouble,
+    decode_trouble,
+    encode,
+)
 
 START_MS = 1_700_000_000_000
 LEAST_MS = 50
@@ -38,6 +49,7 @@ class Open:
     sent: list[OnItsWay] = field(default_factory=list)
     settled: list[tuple[bytes, int]] = field(default_factory=list)
     buried: list[tuple[bytes, int, Ticket]] = field(default_factory=list)
+    early: list[tuple[bytes, int]] = field(default_factory=list)
 
 
 class OrderedRetry(RuleBasedStateMachine):
@@ -52,6 +64,7 @@ class OrderedRetry(RuleBasedStateMachine):
         self.store: dict[bytes, Trouble] = {}
         self.settled: list[tuple[bytes, int]] = []
         self.buried: list[tuple[bytes, int, Ticket]] = []
+        self.early: list[tuple[bytes, int]] = []
         self.committed = (0, 0)
         self.begin_anew()
 
@@ -82,10 +95,23 @@ class OrderedRetry(RuleBasedStateMachine):
     @precondition(lambda self: self.open.came_back < len(self.back))
     @rule(result=RESULTS, wait_ms=st.integers(LEAST_MS, 300))
     def take_one_back(self, result: str, wait_ms: int) -> None:
+        message, decision = self.come_back()
+        self.act(decision, message.key, message.offset, result, wait_ms)
+
+    @precondition(lambda self: self.open.came_back < len(self.back))
+    @rule()
+    def take_one_back_that_cannot_be_sent_again(self) -> None:
+        message, decision = self.come_back()
+        if isinstance(decision, SendOff):
+            self.key_queues.give_up_early(message.key, decision.ticket)
+            self.open.early.append((message.key, message.offset))
+        else:
+            self.act(decision, message.key, message.offset, "done", LEAST_MS)
+
+    def come_back(self) -> tuple[OnItsWay, Decision]:
         message = self.back[self.open.came_back]
         self.open.came_back += 1
-        decision = self.key_queues.came_back(message.key, message.ticket, self.now_ms)
-        self.act(decision, message.key, message.offset, result, wait_ms)
+        return message, self.key_queues.came_back(message.key, message.ticket, self.now_ms)
 
     def act(self, decision: object, key: bytes, offset: int, result: str, wait_ms: int) -> None:
         match decision:
@@ -113,11 +139,12 @@ class OrderedRetry(RuleBasedStateMachine):
             if trouble is None:
                 self.store.pop(key, None)
             else:
-                self.store[key] = trouble
+                self.store[key] = decode_trouble(encode(trouble))
         self.key_queues.commit()
         self.waiting += self.open.sent
         self.settled += self.open.settled
         self.buried += self.open.buried
+        self.early += self.open.early
         self.committed = (self.open.read, self.open.came_back)
         self.open = Open(*self.committed)
 
@@ -134,13 +161,13 @@ class OrderedRetry(RuleBasedStateMachine):
     def what_is_settled_is_so_once_and_in_order(self) -> None:
         for key in KEYS:
             offsets = [offset for settled, offset in self.settled if settled == key]
-            produced = [offset for offset, of in enumerate(self.topic) if of == key]
+            produced = [offset for offset, of in enumerate(self.topic) if of == key and (of, offset) not in self.early]
             assert offsets == produced[: len(offsets)]
 
     @invariant()
     def no_message_is_lost(self) -> None:
         read, came_back = self.committed
-        known = [offset for _, offset in self.settled]
+        known = [offset for _, offset in (*self.settled, *self.early)]
         known += [offset for _, offset, _ in self.buried]
         known += [message.offset for message in (*self.waiting, *self.back[came_back:])]
         assert sorted(known) == list(range(read))
@@ -164,7 +191,7 @@ class OrderedRetry(RuleBasedStateMachine):
         self.what_is_settled_is_so_once_and_in_order()
         self.no_message_is_lost()
         assert all(trouble.stopped for trouble in self.store.values()), self.store
-        assert len(self.settled) + len(self.buried) == len(self.topic)
+        assert len(self.settled) + len(self.buried) + len(self.early) == len(self.topic)
 
 
 TestOrderedRetry = OrderedRetry.TestCase

@@ -1,6 +1,8 @@
 """One partition of a consumer that tries again: what goes out, with which headers."""
 
 import asyncio
+import json
+from dataclasses import replace
 from typing import Final
 
 import pytest
@@ -27,6 +29,7 @@ from tarry.headers import (
     DELIVER_AT,
     DUE_MS,
     ERROR,
+    ERROR_DETAIL,
     ID,
     PARTITION,
     REPLACED_HEADERS,
@@ -55,11 +58,14 @@ class Consumer:
         return self.partition.look(record, NOW_MS)
 
     def back(self, offset: int, sent: OutgoingRecord) -> RetryMessage | None:
+        return self.partition.look(self.returned(offset, sent), NOW_MS)
+
+    def returned(self, offset: int, sent: OutgoingRecord) -> Incoming:
         """Return the retry-topic record that the service delivers for an intake record."""
         gone = {TARGET, PARTITION, DELIVER_AT}
         headers = [one for one in sent.headers if one[0] not in gone]
         headers += [(DUE_MS, dict(sent.headers)[DELIVER_AT]), (SOURCE, b"delays/0/7")]
-        return self.partition.look(Incoming(NAMES.retry, offset, NOW_MS, sent.key, sent.value, headers), NOW_MS)
+        return Incoming(NAMES.retry, offset, NOW_MS, sent.key, sent.value, headers)
 
     def fail(self, message: RetryMessage | None, error: BaseException | None = None) -> None:
         assert message is not None
@@ -217,6 +223,17 @@ def test_the_state_of_a_key_survives() -> None:
     assert decode_trouble(b'{"v":1,"episode":17,"head":2,"tail":5,"due_ms":9,"head_due_ms":8}').since_ms == 0
 
 
+def test_the_state_of_a_key_has_another_version_only_if_an_older_one_would_read_it_wrongly() -> None:
+    trouble = Trouble(17, 1, 4, NOW_MS, NOW_MS)
+    known_before = (
+        b'{"v":1,"episode":17,"head":1,"tail":4,"due_ms":9,"head_due_ms":8,"stopped":false,"attempts":0,"since_ms":0}'
+    )
+    assert encode(Trouble(17, 1, 4, 9, 8)) == known_before
+    early = replace(trouble, early=(2, 3))
+    assert json.loads(encode(early))["v"] == 2
+    assert decode_trouble(encode(early)) == early
+
+
 def test_the_state_of_a_key_counts_the_attempts_of_its_head_since_the_first_failure() -> None:
     queues = KeyQueues(100)
     first = queues.again(b"k", 17, None, NOW_MS + 1_000, NOW_MS).ticket
@@ -235,7 +252,18 @@ def test_the_state_of_a_key_counts_the_attempts_of_its_head_since_the_first_fail
     assert (found.attempts, found.since_ms, found.stopped) == (1, NOW_MS, True)
 
 
-@pytest.mark.parametrize("value", [b"", b"[]", b'{"v":2}', b'{"v":1,"episode":1}', b'{"v":1,"no":1}'])
+@pytest.mark.parametrize(
+    "value",
+    [
+        b"",
+        b"[]",
+        b'{"v":3}',
+        b'{"v":2}',
+        b'{"v":2,"episode":1,"head":1,"tail":1,"due_ms":1,"head_due_ms":1,"early":1}',
+        b'{"v":1,"episode":1}',
+        b'{"v":1,"no":1}',
+    ],
+)
 def test_a_malformed_state_of_a_key_is_refused(value: bytes) -> None:
     with pytest.raises(ValueError, match=r"."):
         decode_trouble(value)
@@ -357,6 +385,64 @@ def test_a_message_that_cannot_be_sent_to_the_intake_is_a_dead_letter_whatever_t
     consumer.partition.refused(record._replace(offset=19), ValueError("too large"), NOW_MS)
     assert [value_of(one.headers, ERROR) for one in consumer.out(NAMES.dead)] == [b"unsendable", b"unsendable"]
     assert consumer.partition.key_queues.length(b"k") == 1, "it has taken no number"
+
+
+def test_a_message_that_came_back_early_and_cannot_be_sent_again_is_a_dead_letter_and_its_number_is_passed_over() -> (
+    None
+):
+    consumer = Consumer()
+    consumer.fail(consumer.read(17))
+    assert [consumer.read(offset) for offset in (18, 19)] == [None, None]
+    head, early, last = consumer.out("delays")
+    consumer.partition.refused(consumer.returned(0, early), ValueError("too large"), NOW_MS)
+    assert len(consumer.out("delays")) == 3, "it is not sent again"
+    [dead] = consumer.out(NAMES.dead)
+    wanted = {ERROR: b"unsendable", ERROR_DETAIL: b"too large", RETRY_TICKET: b"17/2", RETRY_SOURCE: b"orders/2/18"}
+    assert (dead.key, dead.value, dead.headers[0]) == (b"k", b"v18", OWN)
+    assert {name: value_of(dead.headers, name) for name in wanted} == wanted
+    assert consumer.partition.key_queues.length(b"k") == 2
+    consumer.succeed(consumer.back(1, head))
+    message = consumer.back(2, last)
+    assert message is not None
+    assert message.offset == 19
+    consumer.succeed(message)
+    assert consumer.partition.key_queues.of(b"k") is None
+
+
+def test_the_last_number_of_a_key_queue_that_is_given_up_early_is_free_again() -> None:
+    consumer = Consumer()
+    consumer.fail(consumer.read(17))
+    assert [consumer.read(offset) for offset in (18, 19)] == [None, None]
+    before = consumer.partition.key_queues.of(b"k")
+    head, *others = consumer.out("delays")
+    for at, other in enumerate(others):
+        consumer.partition.refused(consumer.returned(at, other), ValueError("too large"), NOW_MS)
+    after = consumer.partition.key_queues.of(b"k")
+    assert before is not None
+    assert after is not None
+    assert (before.tail, after.tail, after.early) == (3, 1, ())
+    consumer.succeed(consumer.back(2, head))
+    assert consumer.partition.key_queues.of(b"k") is None
+
+
+def test_a_message_sent_without_order_that_cannot_join_a_key_queue_takes_no_number() -> None:
+    before = Consumer(keeps_order=False)
+    before.fail(before.read(17))
+    [alone] = before.out("delays")
+    consumer = Consumer()
+    consumer.fail(consumer.read(18))
+    consumer.partition.refused(consumer.returned(0, alone), ValueError("too large"), NOW_MS)
+    assert [value_of(one.headers, ERROR) for one in consumer.out(NAMES.dead)] == [b"unsendable"]
+    assert consumer.partition.key_queues.length(b"k") == 1
+    assert consumer.partition.positions[NAMES.retry] == 1
+
+
+def test_a_key_that_stops_forgets_what_was_given_up_early() -> None:
+    queues = KeyQueues(100, {b"k": Trouble(17, 1, 3, NOW_MS, NOW_MS, early=(2,))})
+    queues.stop(b"k", 17, Ticket(17, 1), NOW_MS)
+    found = queues.of(b"k")
+    assert found is not None
+    assert (found.stopped, found.early) == (True, ())
 
 
 def test_markers_behind_the_last_record_are_behind_us() -> None:

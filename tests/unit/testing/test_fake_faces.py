@@ -267,6 +267,23 @@ def test_a_message_that_the_intake_refuses_does_not_hold_up_its_key_for_ever() -
     assert values(fake, "done") == [b"c:0"], "the key is healthy again"
 
 
+def test_a_message_that_comes_back_early_and_cannot_be_sent_again_does_not_hold_up_its_key_for_ever(
+    tarry_fake: FakeService, tarry_clock: ManualClock, work: Work
+) -> None:
+    tarry_fake.start(consumer(work))
+    tarry_fake.produce("orders", b"a:2", b"k")
+    tarry_fake.produce("orders", b"b" * 2_000 + b":0", b"k")
+    tarry_fake.produce("orders", b"c:0", b"k")
+    tarry_fake.broker.configure(tarry_fake.intake, max_message_bytes="1500")
+    tarry_clock.advance(5 * MINUTE_MS)
+    assert values(tarry_fake, "done") == [b"a:2", b"c:0"]
+    [dead] = tarry_fake.delivered("orders.billing.dead")
+    headers = dict(dead.headers or [])
+    assert (dead.value, headers["tarry-error"]) == (b"b" * 2_000 + b":0", b"unsendable")
+    tarry_fake.produce("orders", b"d:0", b"k")
+    assert values(tarry_fake, "done")[2:] == [b"d:0"], "the key is healthy again"
+
+
 @pytest.mark.parametrize(
     ("service", "policy", "why"),
     [

@@ -39,7 +39,7 @@ class KeyInTrouble(NamedTuple):
     @property
     def behind(self) -> int:
         """How many messages of the key wait behind the head."""
-        return 0 if self.trouble.stopped else max(self.trouble.tail - self.trouble.head, 0)
+        return max(self.trouble.length - 1, 0)
 
 
 class GroupLook(NamedTuple):
@@ -113,7 +113,7 @@ def _look(inspector: Inspector, group: Group) -> GroupLook:
     return GroupLook(
         group,
         len(troubles),
-        sum(0 if one.stopped else one.tail - one.head + 1 for one in troubles.values()),
+        sum(one.length for one in troubles.values()),
         nsmallest(MOST, keys, key=lambda one: (not one.trouble.stopped, one.trouble.head_due_ms, one.partition)),
         sum(dead_ends[log] - dead_starts[log] for log in dead),
     )

@@ -16,6 +16,9 @@ No message of a key queue is due earlier than the ones sent before it, and messa
 the order in which they were sent. So the queue mostly comes back in order. If it does not, the numbers restore the
 order.
 
+A message that came back before its turn may be impossible to send again, because the brokers refuse the record. Then it
+is given up *early*, and its number is passed over when its turn comes.
+
 Cost: each time a head fails, every message after it makes one more hop through the intake.
 """
 
@@ -52,6 +55,7 @@ class Trouble:
         stopped: whether the messages of the key go to the dead letters, without being handled.
         attempts: how often the head has failed; of a stopped key, the message that stopped it. For people.
         since_ms: when the first failed message failed first, epoch milliseconds; 0: not known. For people.
+        early: the numbers between head and tail whose messages were given up before their turn.
     """
 
     episode: int
@@ -62,6 +66,12 @@ class Trouble:
     stopped: bool = False
     attempts: int = 0
     since_ms: int = 0
+    early: tuple[int, ...] = ()
+
+    @property
+    def length(self) -> int:
+        """The number of its messages on their way back."""
+        return 0 if self.stopped else self.tail - self.head + 1 - len(self.early)
 
 
 class HandleNow(NamedTuple):
@@ -117,7 +127,7 @@ class KeyQueues:
     def length(self, key: bytes) -> int:
         """Return the number of a key's messages on their way back."""
         trouble = self._troubles.get(key)
-        return trouble.tail - trouble.head + 1 if trouble and not trouble.stopped else 0
+        return 0 if trouble is None else trouble.length
 
     def longest(self) -> int:
         """Return the length of the longest key queue."""
@@ -168,9 +178,21 @@ class KeyQueues:
         if ticket is None:
             return
         trouble = self._troubles[key]
-        is_last = ticket.number >= trouble.tail
-        following = replace(trouble, head=ticket.number + 1, head_due_ms=trouble.due_ms, attempts=0)
-        self._set(key, None if is_last else following)
+        head = ticket.number + 1
+        while head in trouble.early:
+            head += 1
+        early = tuple(number for number in trouble.early if number > head)
+        following = replace(trouble, head=head, head_due_ms=trouble.due_ms, attempts=0, early=early)
+        self._set(key, None if head > trouble.tail else following)
+
+    def give_up_early(self, key: bytes, ticket: Ticket) -> None:
+        """Note that a message after the head is given up, because it cannot be sent again."""
+        trouble = self._troubles[key]
+        early, tail = {*trouble.early, ticket.number}, trouble.tail
+        while tail in early:  # nothing is behind it
+            early.discard(tail)
+            tail -= 1
+        self._set(key, replace(trouble, tail=tail, early=tuple(sorted(early))))
 
     def again(self, key: bytes, offset: int, ticket: Ticket | None, due_ms: int, now_ms: int) -> SendOff:
         """Note that a message failed and will be retried.
@@ -197,7 +219,8 @@ class KeyQueues:
             self._set(key, Trouble(offset, 2, 1, 0, 0, stopped=True, attempts=1, since_ms=now_ms))
         else:
             trouble = self._troubles[key]
-            self._set(key, replace(trouble, head=ticket.number + 1, stopped=True, attempts=trouble.attempts + 1))
+            attempts = trouble.attempts + 1
+            self._set(key, replace(trouble, head=ticket.number + 1, stopped=True, attempts=attempts, early=()))
         return ticket
 
     def overdue(self, before_ms: int) -> Iterable[tuple[bytes, Trouble]]:
@@ -236,9 +259,19 @@ class KeyQueues:
 _FIELDS = frozenset(field.name for field in dataclasses.fields(Trouble))
 
 
+_VERSION = 1
+_VERSION_WITH_EARLY = 2
+"""An older consumer would wait for the numbers that were given up early, so it must refuse the state."""
+
+
 def encode(trouble: Trouble) -> bytes:
     """Return the value of the state record."""
-    fields = {"v": 1, **asdict(trouble)}
+    fields = asdict(trouble)
+    if trouble.early:
+        fields = {"v": _VERSION_WITH_EARLY, **fields}
+    else:
+        del fields["early"]
+        fields = {"v": _VERSION, **fields}
     return json.dumps(fields, separators=(",", ":")).encode()
 
 
@@ -249,10 +282,11 @@ def decode_trouble(value: bytes) -> Trouble:
         ValueError: it has another form or an unknown version.
     """
     fields = json.loads(value)
-    if not isinstance(fields, dict) or fields.pop("v", None) != 1:
+    if not isinstance(fields, dict) or fields.pop("v", None) not in (_VERSION, _VERSION_WITH_EARLY):
         raise ValueError(_unreadable(value))
     try:
-        return Trouble(**{name: found for name, found in fields.items() if name in _FIELDS})
+        trouble = Trouble(**{name: found for name, found in fields.items() if name in _FIELDS})
+        return replace(trouble, early=tuple(trouble.early))
     except TypeError as error:
         raise ValueError(_unreadable(value)) from error
 

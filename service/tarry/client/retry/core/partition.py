@@ -7,7 +7,16 @@ or to the dead letters. The records to write collect until a transaction writes 
 from collections.abc import Iterable, Mapping
 
 from tarry.client.retry.core.journey import ALONE, Headers, Journey, journey_of, own_headers, redriven_episode
-from tarry.client.retry.core.key_queue import HandleNow, KeyQueues, SendOff, Skip, Ticket, ToDeadLetters, encode
+from tarry.client.retry.core.key_queue import (
+    Decision,
+    HandleNow,
+    KeyQueues,
+    SendOff,
+    Skip,
+    Ticket,
+    ToDeadLetters,
+    encode,
+)
 from tarry.client.retry.core.message import Incoming, OutgoingRecord, RetryMessage
 from tarry.client.retry.core.names import Names
 from tarry.client.retry.core.policy import GaveUp, RetryPolicy
@@ -63,12 +72,13 @@ class RetryPartition:
         self.is_dirty = False
         """Whether a transaction has something to write."""
 
-    def look(self, record: Incoming, now_ms: int) -> RetryMessage | None:
+    def look(self, record: Incoming, now_ms: int, refusal: BaseException | None = None) -> RetryMessage | None:
         """Take the next record.
 
         Args:
             record: of the topic or the retry topic; one below the position is ignored.
             now_ms: the current time.
+            refusal: why the brokers permanently refuse to take the message to the intake; None: they do not.
 
         Returns:
             The message, if the handler must get it now; then the caller calls `succeeded` or `failed` next. None: the
@@ -77,7 +87,7 @@ class RetryPartition:
         if not self._comes_next(record):
             return None
         if record.topic == self._names.retry:
-            message = self._look_at_returned(record, now_ms)
+            message = self._look_at_returned(record, now_ms, refusal)
         else:
             message = self._look_at_new(record, now_ms)
         if message is None:
@@ -96,7 +106,7 @@ class RetryPartition:
         """Give up a record whose outgoing records the brokers permanently refuse."""
         if self._joins_key_queue(record):
             self.refuse(record, GaveUp.UNSENDABLE, str(error))
-        elif (message := self.look(record, now_ms)) is not None:
+        elif (message := self.look(record, now_ms, error)) is not None:
             self.give_up(message, error, now_ms)
 
     def refuse(self, record: Incoming, code: str, detail: str) -> None:
@@ -130,7 +140,7 @@ class RetryPartition:
         releases = redriven_episode(record.headers, self._names.dead)
         return self._decided(message, self.key_queues.read(key, now_ms, releases=releases))
 
-    def _look_at_returned(self, record: Incoming, now_ms: int) -> RetryMessage | None:
+    def _look_at_returned(self, record: Incoming, now_ms: int, refusal: BaseException | None) -> RetryMessage | None:
         try:
             journey = journey_of(record.headers)
         except HeaderError as error:
@@ -152,8 +162,8 @@ class RetryPartition:
         if (key := self._key_in_order(message)) is None:
             return message
         if journey.ticket.number == ALONE:  # sent when the consumer did not keep the order
-            return self._decided(message, self.key_queues.read(key, now_ms))
-        return self._decided(message, self.key_queues.came_back(key, journey.ticket, now_ms))
+            return self._decided(message, self.key_queues.read(key, now_ms), refusal)
+        return self._decided(message, self.key_queues.came_back(key, journey.ticket, now_ms), refusal)
 
     def _first_seen(self, record: Incoming) -> RetryMessage:
         message_id = _id_of(record, self.partition)
@@ -175,11 +185,15 @@ class RetryPartition:
         )
 
     def _decided(
-        self, message: RetryMessage, decision: HandleNow | SendOff | ToDeadLetters | Skip
+        self, message: RetryMessage, decision: Decision, refusal: BaseException | None = None
     ) -> RetryMessage | None:
         match decision:
             case HandleNow():
                 return message
+            case SendOff(ticket) if refusal is not None:
+                self.key_queues.give_up_early(message.key or b"", ticket)
+                headers = _dead_letter_headers(message.journey._replace(ticket=ticket), message.headers)
+                self._add_dead_letter(message, headers, GaveUp.UNSENDABLE, str(refusal))
             case SendOff():
                 self._send_off(message, message.journey, decision)
             case ToDeadLetters(ticket):
