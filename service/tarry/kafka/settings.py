@@ -44,6 +44,9 @@ While more than one batch waits for a partition, the client library spins until 
 the records of a transaction for one partition should be one batch.
 """
 
+ALONE_BYTES = 1
+"""A largest batch size into which no two records fit, so each record goes in a batch of its own."""
+
 LINGER_MS = 20
 """How long a record waits for others of its batch while a transaction is written; not shorter, for the same reason.
 

@@ -284,6 +284,22 @@ def test_a_message_that_comes_back_early_and_cannot_be_sent_again_does_not_hold_
     assert values(tarry_fake, "done")[2:] == [b"d:0"], "the key is healthy again"
 
 
+def test_records_of_a_handler_that_fit_into_a_topic_only_one_by_one_are_written(
+    tarry_fake: FakeService, tarry_clock: ManualClock, work: Work
+) -> None:
+    def send_three(message: RetryMessage, transaction: HandlerTransaction) -> None:
+        for part in (b"1", b"2", b"3"):
+            transaction.produce("done", part * 1_000, message.key)
+
+    tarry_fake.broker.configure("done", max_message_bytes="1500")
+    tarry_fake.start(consumer(send_three))
+    for key in (b"k", b"l"):
+        tarry_fake.produce("orders", b"v", key)
+    tarry_clock.advance(MINUTE_MS)
+    assert values(tarry_fake, "done") == [part * 1_000 for part in (b"1", b"2", b"3")] * 2
+    assert tarry_fake.delivered("orders.billing.dead") == []
+
+
 @pytest.mark.parametrize(
     ("service", "policy", "why"),
     [

@@ -23,6 +23,7 @@ from tarry.client.retry.writing import RefusedRecord, deliver
 from tarry.errors import AbortableError, BrokerError, RetriableError, UsageError
 from tarry.headers import ErrorCode
 from tarry.kafka.record_headers import read_headers, saved_headers
+from tarry.kafka.settings import ALONE_BYTES, BATCH_BYTES
 from tarry.kafka.transaction import Transactor
 from tarry.kafka.types import OffsetMetadata, Place
 
@@ -266,6 +267,9 @@ class Loop(GroupLoop):
         if numbers:
             self._write(numbers, WRITER + self._transactor.transactional_id)
         self._settled = 0
+        if not self._one_by_one and self._transactor.batch_bytes != BATCH_BYTES:
+            self._transactor.batch_bytes = BATCH_BYTES
+            self._transactor.renew()
 
     def _write(self, numbers: Sequence[int], metadata: str = "") -> None:
         """Write the outgoing records and offsets of these partitions in one transaction."""
@@ -292,7 +296,11 @@ class Loop(GroupLoop):
         self._one_by_one = max(0, self._one_by_one - 1)
 
     def _isolate_refused(self, partitions: Sequence[RetryPartition], refused: RefusedRecord) -> None:
-        """Find the message of a refused record by committing one message at a time; that message counts as failed."""
+        """Find the message of a refused record by committing one message at a time; that message counts as failed.
+
+        Each record then goes in a batch of its own: the brokers also refuse a batch that is too large for a topic that
+        would take each of its records.
+        """
         topic, error = refused
         self._transactor.abort()
         refusal = UnsendableError(f"could not send to {topic}: {error.str()}", error.name())
@@ -305,4 +313,5 @@ class Loop(GroupLoop):
             self._refused.setdefault(place, {})[offset] = refusal
         else:
             self._one_by_one = max(self._settled, 1)
+            self._transactor.batch_bytes = ALONE_BYTES
         raise refusal

@@ -32,13 +32,12 @@ from tarry.kafka.clients import Clients
 from tarry.kafka.errors import error_of
 from tarry.kafka.partition_logs import level_log_of
 from tarry.kafka.refusals import end_lost
-from tarry.kafka.settings import BATCH_BYTES
+from tarry.kafka.settings import ALONE_BYTES, BATCH_BYTES
 from tarry.kafka.topics import JOURNAL, RESULTS
 from tarry.service.metrics.families import FILED
 from tarry.service.worker.batches import MOST_ALONE, Bound, rotated, size_of, take_batches
 from tarry.service.worker.connections import GroupProducer
 from tarry.service.worker.context import Context
-from tarry.service.worker.side_producer import ALONE_BYTES
 from tarry.service.worker.side_transactions import Attempt, SideTransactions
 from tarry.service.worker.verdicts import Verdict, refusal_of
 

@@ -21,12 +21,12 @@ from tarry.core.window.letters import Bundle
 from tarry.kafka.clients import Clients
 from tarry.kafka.errors import error_of
 from tarry.kafka.partition_logs import level_log_of
+from tarry.kafka.settings import ALONE_BYTES
 from tarry.kafka.topics import DEAD, JOURNAL, RESULTS
 from tarry.service.worker.batches import MOST_ALONE, Bound, rotated, size_of, take_batches
 from tarry.service.worker.connections import GroupProducer
 from tarry.service.worker.context import Context
 from tarry.service.worker.counting import count_dead
-from tarry.service.worker.side_producer import ALONE_BYTES
 from tarry.service.worker.side_transactions import Attempt, SideTransactions
 from tarry.service.worker.verdicts import refusal_of
 

@@ -29,7 +29,7 @@ from tarry.core.partition import PartitionState
 from tarry.errors import LogError, RetriableError
 from tarry.kafka.clients import Clients
 from tarry.kafka.partition_logs import proof_of
-from tarry.kafka.settings import BATCH_BYTES
+from tarry.kafka.settings import ALONE_BYTES, BATCH_BYTES
 from tarry.kafka.topics import DEAD
 from tarry.kafka.types import Place
 from tarry.service.worker.batches import MOST_ALONE, Bound, rotated, size_of, take_batches
@@ -39,7 +39,6 @@ from tarry.service.worker.context import Context
 from tarry.service.worker.counting import count_delivered
 from tarry.service.worker.letters import LetterWriter
 from tarry.service.worker.parked_reading import ParkedReading
-from tarry.service.worker.side_producer import ALONE_BYTES
 from tarry.service.worker.side_transactions import Attempt, SideTransactions
 from tarry.service.worker.targets import KEPT_MS, Targets
 from tarry.service.worker.verdicts import (

@@ -33,9 +33,6 @@ It mostly takes some milliseconds. But it may wait for records that were sent af
 library sends again until they time out. Leaving the abort to the registration costs as much time as this.
 """
 
-ALONE_BYTES = 1
-"""A largest batch size into which no two records fit, so each record goes in a batch of its own."""
-
 SETTLE_S = 3.0
 """How long a take-over or a release waits for a producer that is being built."""
 
