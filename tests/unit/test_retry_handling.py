@@ -104,3 +104,11 @@ def test_a_generator_counts_as_a_failure_because_its_code_has_not_run(handler: C
     assert isinstance(running.error, UsageError)
     assert str(running.error) == ("the handler returned a generator, so its code has not run: it must not use `yield`")
     assert running.produced == []
+
+
+def test_a_record_that_is_sent_after_the_handler_has_returned_is_refused_and_not_lost_silently() -> None:
+    kept: list[HandlerTransaction] = []
+    running = handled_by(lambda _message, transaction: kept.append(transaction))
+    with pytest.raises(UsageError, match="the handler has returned"):
+        kept[0].produce("out", b"v")
+    assert running.produced == []

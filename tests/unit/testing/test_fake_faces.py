@@ -247,6 +247,24 @@ def test_an_error_that_cannot_be_described_is_retried_like_any_other(
     assert error.endswith("MuteError: (no text: ValueError)")
 
 
+def test_a_handler_that_changes_the_headers_of_its_message_changes_no_later_attempt(
+    tarry_fake: FakeService, tarry_clock: ManualClock
+) -> None:
+    tarry_fake.make_topic("orders")
+    seen: list[list[tuple[str, bytes | None]]] = []
+
+    def handle(message: RetryMessage, _transaction: HandlerTransaction) -> None:
+        seen.append(list(message.headers))
+        message.headers[:] = [("number", 5)]  # type: ignore[list-item]  # nothing that can be sent
+        if message.attempt == 1:
+            raise OSError
+
+    tarry_fake.start(consumer(handle))
+    tarry_fake.produce("orders", b"v", b"k", headers=[("own", b"1")])
+    tarry_clock.advance(MINUTE_MS)
+    assert seen == [[("own", b"1")]] * 2
+
+
 def test_a_message_that_the_intake_refuses_does_not_hold_up_its_key_for_ever() -> None:
     # The consumer was started when the target was allowed; the service has been configured anew since.
     fake = FakeService(targets=["orders.billing.retry"])

@@ -25,6 +25,7 @@ class HandlerTransaction:
     def __init__(self) -> None:
         self.records: list[OutgoingRecord] = []
         """The records so far."""
+        self._is_over = False
 
     def produce(
         self,
@@ -46,10 +47,17 @@ class HandlerTransaction:
 
         Raises:
             HeaderError: an argument cannot be sent.
+            UsageError: the handler has returned, for example because a task that it left behind calls this.
         """
+        if self._is_over:
+            raise UsageError("the handler has returned: this record is no part of its message's transaction any more")
         to = partition if partition == -1 else to_partition(partition)
         key, value = to_bytes(key, "key"), to_bytes(value, "value")
         self.records.append(OutgoingRecord(to_topic(topic, "topic"), to, key, value, to_headers(headers)))
+
+    def end(self) -> None:
+        """Take no more records: the handler has ended."""
+        self._is_over = True
 
 
 class Running:
@@ -103,7 +111,9 @@ class Handling:
     def running(self, message: RetryMessage, submit: Submit) -> Running:
         """Start the handler for a message through `submit`."""
         transaction = HandlerTransaction()
-        return Running(message, transaction, submit(self._run, message, transaction))
+        # The handler may change its list of headers, and a retry sends the original ones.
+        given = message._replace(headers=list(message.headers))
+        return Running(message, transaction, submit(self._run, given, transaction))
 
     def close(self) -> None:
         """Wait for the running handler, and end the thread."""
@@ -111,6 +121,12 @@ class Handling:
         self._pool.shutdown()
 
     def _run(self, message: RetryMessage, transaction: HandlerTransaction) -> None:
+        try:
+            self._call(message, transaction)
+        finally:
+            transaction.end()
+
+    def _call(self, message: RetryMessage, transaction: HandlerTransaction) -> None:
         returned = self.handler(message, transaction)
         # What it returns decides, and not what it is: an object or a wrapper may hide a coroutine function.
         if inspect.isawaitable(returned):
