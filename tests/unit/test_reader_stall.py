@@ -1,5 +1,6 @@
 """A reader whose client stops fetching goes on with another; one for which there is nothing does not."""
 
+import json
 from typing import Any
 
 import pytest
@@ -7,11 +8,19 @@ from confluent_kafka import Message
 
 from tarry.client.group_consumer import GroupClients
 from tarry.client.outcome.follower import Follower
+from tarry.client.retry import RetryingConsumer
+from tarry.client.retry.core.journey import Journey
+from tarry.client.retry.core.key_queue import Ticket, Trouble, encode
+from tarry.client.retry.core.names import Names
+from tarry.client.retry.missing import LOOK_EVERY_MS
+from tarry.client.retry.terms import Pace
+from tarry.headers import TARGET
 from tarry.kafka.clients import Clients
 from tarry.kafka.offsets import Offsets
 from tarry.kafka.reader import Reader
 from tarry.kafka.settings import Cluster
 from tarry.kafka.stall import STALL_MS, StallWatch
+from tarry.kafka.topics import RESULTS
 from tarry.testing import FakeBroker, ManualClock
 
 
@@ -54,6 +63,15 @@ class Ears:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._clients, name)
+
+
+class FirstDeaf(Ears):
+    """Clients of which the next consumer is born deaf, and no other."""
+
+    def consumer(self, properties: dict[str, Any]) -> Any:
+        made = super().consumer(properties)
+        self.born_deaf = False
+        return made
 
 
 class ReadTopic:
@@ -211,3 +229,34 @@ def test_a_consumer_of_a_group_goes_on_with_another_client_too() -> None:
     assert got == [b"a"]
     assert reads.is_closed
     assert [warning.rpartition(": ")[2] for warning in warnings] == ["its consumer is replaced"]
+
+
+def test_a_retrying_consumer_takes_over_and_looks_for_late_messages_with_another_client_too() -> None:
+    clock = ManualClock()
+    broker = FakeBroker(clock)
+    names = Names("t", "g", "in")
+    for topic in (names.topic, names.intake, names.intake + RESULTS):
+        broker.make_topic(topic, 1)
+    ears = FirstDeaf(broker.clients())
+    consumer = RetryingConsumer("fake", "t", "g", lambda *_: None, intake="in", clock=clock)
+    session = consumer.join(ears, clock, pace=Pace(read_wait_s=0.0, poll_interval_ms=1 << 30))
+    due_ms = clock.now_ms() + 60_000
+    trouble = Trouble(0, 1, 1, due_ms, due_ms)
+    broker.append(names.state, b"k", encode(trouble), [], 0)
+    journey = Journey("8e8c5b0c-0f5d-4b3e-9a55-0c6b1a3f4d21", "t/0/0", Ticket(0, 1))
+    broker.append(names.intake, b"k", b"v", [(TARGET, names.retry.encode()), *journey.headers()], 0)
+    lost = {"outcome": "cancelled", "source": "in/0/0", "target": names.retry}
+    broker.append(names.intake + RESULTS, b"id", json.dumps(lost).encode(), [], 0)
+    for _ in range(10):
+        clock.advance(100)
+        ears.born_deaf = not session.loop.owned
+        session.turn()
+    assert session.loop.owned[0].key_queues.of(b"k") == trouble
+    ears.born_deaf = True
+    for _ in range(20):
+        clock.advance(LOOK_EVERY_MS)
+        session.turn()
+    session.leave()
+    [dead] = broker.records(names.dead)
+    assert (dead.key, dead.value) == (b"k", b"v")
+    assert sum(made.is_deaf for made in ears.made) == 2

@@ -53,7 +53,12 @@ class GroupClients:
         self.admin = cluster.clients.admin(cluster.admin())
         self.offsets = Offsets(self.admin, properties["group.id"], cluster)
         self.membership = Membership(cluster.clients, properties, topics, self.warn)
-        self.reader = Reader(cluster, self.warn, watch=StallWatch(self.offsets, clock))
+        self._clock = clock
+        self.reader = self.new_reader()
+
+    def new_reader(self) -> Reader:
+        """Return a further reader; it replaces a client that has stopped fetching. Close it."""
+        return Reader(self.cluster, self.warn, watch=StallWatch(self.offsets, self._clock))
 
     def warn(self, text: str) -> None:
         """Report an error from which a client recovers by itself."""

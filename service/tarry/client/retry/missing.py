@@ -177,7 +177,7 @@ class Missing:
         places = [(self._results, number) for number in range(there[self._results])]
         now_ms = self._clock.now_ms()
         back_ms = max(self._back_ms, now_ms - min(wanted.values()))
-        reader = Reader(self._clients.cluster, self._clients.warn)
+        reader = self._clients.new_reader()
         try:
             self._look(reader, places, max(0, now_ms - back_ms), serve)
             for head in wanted:

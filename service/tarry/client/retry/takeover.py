@@ -16,7 +16,6 @@ from tarry.client.retry.core.partition import RetryPartition
 from tarry.client.retry.terms import Terms
 from tarry.errors import UsageError
 from tarry.kafka.partition_logs import read_to_ends
-from tarry.kafka.reader import Reader
 from tarry.kafka.transaction import fence
 from tarry.kafka.types import OffsetMetadata, Place
 
@@ -87,7 +86,7 @@ class TakeOver:
         troubles: dict[int, dict[bytes, Trouble]] = {number: {} for number in numbers}
         if not filled:
             return troubles
-        reader = Reader(self._clients.cluster, self._clients.warn)
+        reader = self._clients.new_reader()
         try:
             for (_, number), record in read_to_ends(reader, filled, ends):
                 key, value = record.key() or b"", record.value()
