@@ -4,6 +4,7 @@ import json
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future
+from concurrent.futures import wait as wait_for
 from datetime import UTC, datetime
 from typing import Any
 
@@ -145,6 +146,15 @@ def test_the_decision_about_a_message_is_its_first_result(fed: _Fed, decided: st
     later, outcome = fed.wait(RECEIPT, interim=True), fed.wait(RECEIPT)
     assert before.result(5)["outcome"] == later.result(5)["outcome"] == decided
     assert outcome.result(5)["outcome"] == ("replaced" if decided == "scheduled" else decided)
+
+
+def test_whoever_waits_for_several_futures_learns_that_one_was_cancelled(fed: _Fed) -> None:
+    future = fed.wait(RECEIPT)
+    assert future.cancel()
+    assert wait_for([future], 0).done == {future}
+    fed.feed(_value("fired"))
+    assert future.cancelled()
+    assert _is_empty(fed)
 
 
 def test_when_the_time_is_over_it_is_a_timeout_error(fed: _Fed) -> None:

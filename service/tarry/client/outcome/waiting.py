@@ -136,8 +136,8 @@ class PendingOutcomes:
     def _leave(self, future: Future[Result]) -> None:
         with self._lock:
             operation = self._waiting.pop(future, None)
-        if operation is not None and future.cancelled():
-            operation.withdraw()
+        if operation is not None and future.cancelled() and operation.withdraw():
+            future.set_running_or_notify_cancel()  # else `concurrent.futures.wait` would wait for it
 
     def _refuse_after_failure(self) -> None:
         if self._failure is not None:
