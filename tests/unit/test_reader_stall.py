@@ -8,12 +8,17 @@ from confluent_kafka import Message
 
 from tarry.client.group_consumer import GroupClients
 from tarry.client.outcome.follower import Follower
+from tarry.client.outcome.looking_back import LookingBack, Search
+from tarry.client.outcome.recent import RecentResults
+from tarry.client.outcome.result import Wanted
+from tarry.client.outcome.waiting import AwaitedOutcome
 from tarry.client.retry import RetryingConsumer
 from tarry.client.retry.core.journey import Journey
 from tarry.client.retry.core.key_queue import Ticket, Trouble, encode
 from tarry.client.retry.core.names import Names
 from tarry.client.retry.missing import LOOK_EVERY_MS
 from tarry.client.retry.terms import Pace
+from tarry.handle import Handle
 from tarry.headers import TARGET
 from tarry.kafka.clients import Clients
 from tarry.kafka.offsets import Offsets
@@ -229,6 +234,29 @@ def test_a_consumer_of_a_group_goes_on_with_another_client_too() -> None:
     assert got == [b"a"]
     assert reads.is_closed
     assert [warning.rpartition(": ")[2] for warning in warnings] == ["its consumer is replaced"]
+
+
+def test_who_looks_back_in_the_results_of_an_intake_goes_on_with_another_client_too() -> None:
+    clock = ManualClock()
+    broker = FakeBroker(clock)
+    broker.make_topic("in.results", 2)
+    handle = Handle("in", 1, 0, "8e8c5b0c-0f5d-4b3e-9a55-0c6b1a3f4d21")
+    result = {"outcome": "fired", "id": handle.id, "due_ms": 0}
+    broker.append("in.results", handle.id.encode(), json.dumps(result).encode(), [], 1)
+    ears = FirstDeaf(broker.clients())
+    cluster = Cluster("fake", {}, ears)
+    offsets = Offsets(ears.admin(cluster.admin()), "g", cluster)
+    looking_back = LookingBack(cluster, "in.results", offsets, clock)
+    operation = AwaitedOutcome(Wanted(handle), RecentResults(1, {}), None)
+    looking_back.ask(Search(operation, times_ms=[1, 0]))
+    ears.born_deaf = True
+    for _ in range((STALL_MS + 3_000) // 100):
+        clock.advance(100)
+        looking_back.step({1: 1})
+    assert operation.future.result(0) == result
+    assert not looking_back.is_busy
+    assert ears.made[-1] in looking_back.clients()
+    looking_back.close()
 
 
 def test_a_retrying_consumer_takes_over_and_looks_for_late_messages_with_another_client_too() -> None:

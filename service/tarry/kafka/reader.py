@@ -1,6 +1,7 @@
 """A consumer without a group: it reads the partitions that are opened, from the given offsets, and commits nothing."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
@@ -10,6 +11,9 @@ from tarry.kafka.rights import DENIED
 from tarry.kafka.settings import QUEUE_KBYTES, Cluster
 from tarry.kafka.stall import StallWatch
 from tarry.kafka.types import Place
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
 
 CONNECT_S = 1.0
 """How long to wait for the first connection."""
@@ -43,6 +47,8 @@ class Reader:
         self._clients = cluster.clients
         self._properties = cluster.reader(queue_kbytes)
         self._consumer = self._clients.consumer(self._properties)
+        self._replaced: list[tuple[Consumer, Future[None]]] = []
+        """Consumers that have stopped fetching, while they are being closed."""
         self._on_warning = on_warning
         self._watch = watch
         self._is_denial_final = is_denial_final
@@ -168,6 +174,10 @@ class Reader:
             self._consumer.resume([TopicPartition(*place) for place in resumed])
         self._paused.difference_update(resumed)
 
+    def clients(self) -> list[object]:
+        """Return its librdkafka clients."""
+        return [self._consumer, *(consumer for consumer, _ in self._replaced)]
+
     def close(self) -> None:
         """Close the client."""
         with group_errors("close the reader"):
@@ -215,7 +225,8 @@ class Reader:
             with group_errors("pause"):
                 consumer.pause([TopicPartition(*place) for place in self._paused])
         # Closing may take long, and nothing has to wait for it.
-        self._clients.in_background(self._consumer.close)
+        closing = self._clients.in_background(self._consumer.close)
+        self._replaced = [(self._consumer, closing), *(one for one in self._replaced if not one[1].done())]
         self._consumer = consumer
 
 

@@ -24,8 +24,7 @@ class TrimTolerantReader(Reader):
     """
 
     def __init__(self, cluster: Cluster, clock: Clock) -> None:
-        forgiving = _Forgiving(cluster.bootstrap_servers, cluster.options, cluster.clients, cluster.reads_as)
-        super().__init__(forgiving, self._warn, is_denial_final=True)
+        super().__init__(forgiving(cluster), self._warn, is_denial_final=True)
         self._clock = clock
         self._warning = "no answer, or a transaction is open"
         self._waits_since_ms = 0
@@ -54,9 +53,12 @@ class TrimTolerantReader(Reader):
         return records, reached
 
 
-class _Forgiving(Cluster):
-    """A cluster whose readers go on at the beginning of the log when their next records are deleted."""
+def forgiving(cluster: Cluster) -> Cluster:
+    """Return a cluster whose readers go on at the beginning of the log when their next records are deleted."""
+    return _Forgiving(cluster.bootstrap_servers, cluster.options, cluster.clients, cluster.reads_as)
 
+
+class _Forgiving(Cluster):
     __slots__ = ()
 
     def reader(self, queue_kbytes: int = QUEUE_KBYTES) -> dict[str, Any]:

@@ -28,8 +28,6 @@ CONNECT_WITHIN_S = 30.0
 """How long to wait for the metadata of the results topic at the start, in seconds."""
 PATIENCE_S = 10.0
 """How long to retry at the start while a new topic has no leaders, in seconds."""
-LOOK_WITHIN_S = 5.0
-"""How long a request for offsets may block the follower, in seconds."""
 READ_MOST = 1_000
 """The most records of one read."""
 QUEUE_KBYTES = 16_384
@@ -82,9 +80,10 @@ class Follower:
         self._consumer = self._clients.consumer(self._properties)
         # Separate clients: on the consumer's connection a request would wait behind a long fetch.
         admin = cluster.clients.admin(cluster.admin())
-        self._offsets = Offsets(admin, cluster.reads_as, cluster)
+        self.offsets = Offsets(admin, cluster.reads_as, cluster)
+        """Asks the brokers about offsets."""
         self._presence = Presence(self.topic, admin, clock)
-        self._watch = StallWatch(self._offsets, clock)
+        self._watch = StallWatch(self.offsets, clock)
         self._has_stalled = False
         self._replaced: list[tuple[Consumer, Future[None]]] = []
         """Consumers that have stopped fetching, while they are being closed."""
@@ -157,12 +156,12 @@ class Follower:
 
     def clients(self) -> list[object]:
         """Return its librdkafka clients."""
-        return [self._consumer, *(consumer for consumer, _ in self._replaced), *self._offsets.clients()]
+        return [self._consumer, *(consumer for consumer, _ in self._replaced), *self.offsets.clients()]
 
     def close(self) -> None:
         """Close the clients."""
         self._consumer.close()
-        self._offsets.close()
+        self.offsets.close()
 
     def _reach(self) -> None:
         if self._contact.make(self._consumer.list_topics, self._consumer.poll, self.topic) is not None:
@@ -187,7 +186,7 @@ class Follower:
     def _ends(self, topic: str, partitions: Iterable[int]) -> dict[int, int]:
         """Return the last stable offsets of partitions."""
         places = [(topic, number) for number in partitions]
-        return {number: end for (_, number), end in self._offsets.ends(places, committed=True).items()}
+        return {number: end for (_, number), end in self.offsets.ends(places, committed=True).items()}
 
 
 def consume(consumer: Consumer, wait_s: float, topic: str) -> list[Message]:

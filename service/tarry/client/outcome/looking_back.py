@@ -10,16 +10,19 @@ from collections import defaultdict, deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
-
-from tarry.client.outcome.follower import LOOK_WITHIN_S, QUEUE_KBYTES, consume
+from tarry.client.outcome.follower import QUEUE_KBYTES, READ_MOST
 from tarry.client.outcome.waiting import AwaitedOutcome
+from tarry.clock import Clock
 from tarry.errors import RetriableError
-from tarry.kafka.errors import group_errors
+from tarry.kafka.offsets import Offsets
+from tarry.kafka.reader import Reader
 from tarry.kafka.settings import Cluster
+from tarry.kafka.stall import StallWatch
+from tarry.kafka.trim_tolerant_reader import forgiving
 
 if TYPE_CHECKING:
     from tarry.client.outcome.result import OutcomeKey
+    from tarry.kafka.types import Place
 
 _READ_S = 0.02
 """How long one read may block the follower if no record arrives, in seconds."""
@@ -53,17 +56,22 @@ class LookingBack:
     Args:
         cluster: the Kafka cluster.
         topic: the results topic.
+        offsets: asks the brokers about offsets.
+        clock: monotonic time.
     """
 
-    def __init__(self, cluster: Cluster, topic: str) -> None:
-        self._cluster = cluster
+    def __init__(self, cluster: Cluster, topic: str, offsets: Offsets, clock: Clock) -> None:
+        # If retention deletes records meanwhile, the search continues with the remaining ones.
+        self._cluster = forgiving(cluster)
         self._topic = topic
+        self._offsets = offsets
+        self._clock = clock
         self._asked: deque[Search] = deque()
         self._running: list[Search] = []
         self._starts: dict[int, int] = {}
         self._ends: dict[int, int] = {}
         self._by_key: dict[OutcomeKey, list[AwaitedOutcome]] = {}
-        self._consumer: Consumer | None = None
+        self._reader: Reader | None = None
 
     @property
     def is_busy(self) -> bool:
@@ -89,20 +97,19 @@ class LookingBack:
             self._begin(positions)
 
     def clients(self) -> list[object]:
-        """Return its consumer, if it exists."""
-        return [] if self._consumer is None else [self._consumer]
+        """Return the librdkafka clients of its reader, if it exists."""
+        return [] if self._reader is None else self._reader.clients()
 
     def close(self) -> None:
-        """Close the consumer."""
-        if self._consumer is not None:
-            self._consumer.close()
+        """Close the reader."""
+        if self._reader is not None:
+            self._reader.close()
 
     def _begin(self, positions: dict[int, int]) -> None:
         taken = [self._asked.popleft() for _ in range(len(self._asked))]
         running = [search for search in taken if not search.operation.is_settled]
-        consumer = self._open()
         try:
-            starts = self._find_starts(consumer, running, positions)
+            starts = self._find_starts(running, positions)
         except RetriableError:
             self._asked.extendleft(reversed(running))
             return
@@ -115,12 +122,12 @@ class LookingBack:
                 self._by_key.setdefault(key, []).append(search.operation)
         self._running, self._starts = running, starts
         self._ends = {partition: end for partition, end in ends.items() if starts[partition] < end}
-        with group_errors(f"read {self._topic}"):
-            consumer.assign([TopicPartition(self._topic, partition, starts[partition]) for partition in self._ends])
-        if not self._ends:
+        if self._ends:
+            self._open().open({(self._topic, partition): starts[partition] for partition in self._ends})
+        else:
             self._end_pass()
 
-    def _find_starts(self, consumer: Consumer, searches: list[Search], positions: dict[int, int]) -> dict[int, int]:
+    def _find_starts(self, searches: list[Search], positions: dict[int, int]) -> dict[int, int]:
         """Return, for each partition, the first offset at which one of the results can be."""
         starts: dict[int, int] = {}
         times_ms: dict[int, int] = {}
@@ -131,38 +138,34 @@ class LookingBack:
                 starts[partition] = min(starts[partition], search.offset)
             else:
                 times_ms[partition] = min(times_ms.get(partition, search.times_ms[0]), search.times_ms[0])
-        asked = []
-        for partition, time_ms in times_ms.items():
-            if time_ms:
-                asked.append(TopicPartition(self._topic, partition, time_ms))
-            else:
-                starts[partition] = OFFSET_BEGINNING
-        if asked:
-            with group_errors(f"read {self._topic}"):
-                found = consumer.offsets_for_times(asked, timeout=LOOK_WITHIN_S)
-            for place in found:
-                if place.offset >= 0:  # otherwise there is no record of that time or later
-                    starts[place.partition] = min(starts[place.partition], place.offset)
+        found: dict[Place, int] = {}
+        if wholly := [(self._topic, partition) for partition, time_ms in times_ms.items() if not time_ms]:
+            found |= self._offsets.starts(wholly)
+        if since := {(self._topic, partition): time_ms for partition, time_ms in times_ms.items() if time_ms}:
+            found |= self._offsets.since(since)
+        for (_, partition), offset in found.items():
+            if offset >= 0:  # otherwise there is no record of that time or later
+                starts[partition] = min(starts[partition], offset)
         return starts
 
     def _read(self) -> None:
-        assert self._consumer is not None  # noqa: S101 - a pass has begun
-        for record in consume(self._consumer, _READ_S, self._topic):
+        assert self._reader is not None  # noqa: S101 - a pass has begun
+        records, reached = self._reader.read_first(READ_MOST, _READ_S)
+        progress = {partition: offset for (_, partition), offset in reached.items()}
+        for record in records:
             partition, offset = record.partition() or 0, record.offset() or 0
-            if record.error() is None:
-                for operation in self._by_key.get((partition, record.key() or b""), ()):
-                    operation.offer(record.value())
-                offset += 1
+            for operation in self._by_key.get((partition, record.key() or b""), ()):
+                operation.offer(record.value())
+            progress[partition] = max(offset + 1, progress.get(partition, 0))
+        for partition, offset in progress.items():
             if offset >= self._ends.get(partition, offset + 1):
                 del self._ends[partition]
+                self._reader.shut([(self._topic, partition)])
         if not self._ends:
             self._end_pass()
 
     def _end_pass(self) -> None:
-        """Unassign the partitions, and queue the second pass of searches that have one."""
-        if self._consumer is not None:
-            with group_errors(f"read {self._topic}"):
-                self._consumer.unassign()
+        """Queue the second pass of searches that have one."""
         for search in self._running:
             if len(search.times_ms) > 1 and not search.operation.is_settled:
                 start = self._starts[search.partition]
@@ -170,9 +173,12 @@ class LookingBack:
         self._running = []
         self._by_key = {}
 
-    def _open(self) -> Consumer:
-        if self._consumer is None:
-            # If retention deletes records meanwhile, the search continues with the remaining ones.
-            properties = {**self._cluster.reader(QUEUE_KBYTES), "auto.offset.reset": "earliest"}
-            self._consumer = self._cluster.clients.consumer(properties)
-        return self._consumer
+    def _open(self) -> Reader:
+        if self._reader is None:
+            watch = StallWatch(self._offsets, self._clock)
+            self._reader = Reader(self._cluster, _ignore, QUEUE_KBYTES, watch, is_denial_final=True)
+        return self._reader
+
+
+def _ignore(_text: str) -> None:
+    """Take note of nothing: the client library recovers by itself."""

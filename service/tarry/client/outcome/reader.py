@@ -79,7 +79,7 @@ class OutcomeReader(Closing):
         cluster = Cluster(bootstrap_servers, options or {})
         clock = self._clock = clock or SystemClock()
         self._follower = Follower(cluster, intake, clock)
-        self._looking_back = LookingBack(cluster, self._follower.topic)
+        self._looking_back = LookingBack(cluster, self._follower.topic, self._follower.offsets, clock)
         self._recent = RecentResults(max(1, remembered), self._follower.positions)
         self._pending = PendingOutcomes(f"outcomes {intake}", self._recent, clock)
         self._mark_every = max(1, remembered // 4)
