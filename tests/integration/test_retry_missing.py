@@ -14,7 +14,7 @@ from tarry.client.group_consumer import GroupClients
 from tarry.client.retry.core.journey import Journey
 from tarry.client.retry.core.key_queue import Ticket
 from tarry.client.retry.core.names import Names
-from tarry.client.retry.missing import SERVE_EVERY, Head, Missing
+from tarry.client.retry.missing import Head, Missing
 from tarry.clock import SystemClock
 from tarry.headers import TARGET
 from tarry.kafka.settings import Cluster
@@ -119,9 +119,12 @@ def test_a_head_that_was_lost_long_before_its_turn_is_found_further_back(place: 
 
 def test_results_are_read_once_while_heads_are_looked_for(place: Place) -> None:
     head = place.lost(1, "fired", 500)
-    for _ in range(3):
+    assert place.find(head) == []
+    served = place.served
+    assert served > 0, "the group is polled while results are read"
+    for _ in range(2):
         assert place.find(head) == []
-    assert place.served == 1, f"all of it was read by the first look; there are fewer than {SERVE_EVERY:,}"
+    assert place.served == served, "all of it was read by the first look"
     place.missing.forget()
     assert place.find(head) == []
-    assert place.served == 2
+    assert place.served > served

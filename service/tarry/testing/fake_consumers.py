@@ -48,7 +48,7 @@ class FakeConsumers:
         session = consumer.join(
             self._broker.clients(f"consumer-{self._started}"),
             self._clock,
-            _AtOnce(consumer.handler),
+            AtOnce(consumer.handler),
             random.Random(self._started),
             _NO_WAIT,
         )
@@ -106,7 +106,7 @@ class FakeConsumers:
         return min(longest_ms, LOOK_EVERY_MS) if in_trouble else longest_ms
 
 
-class _AtOnce(Handling):
+class AtOnce(Handling):
     """Runs a handler function in the calling thread. A coroutine runs in its own event loop, and the caller waits."""
 
     def start(self, message: RetryMessage) -> Running:

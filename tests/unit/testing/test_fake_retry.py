@@ -1,6 +1,8 @@
 """How a retrying consumer takes over, on the fake cluster: what the last owner has written, and what it had open."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
+from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -10,21 +12,67 @@ from tarry.client.retry.core.key_queue import Trouble, encode
 from tarry.client.retry.core.names import Names
 from tarry.client.retry.core.partition import RetryPartition
 from tarry.client.retry.core.policy import RetryPolicy
+from tarry.client.retry.handling import Handler
+from tarry.client.retry.loop import READ_MOST
+from tarry.client.retry.session import Session
 from tarry.client.retry.takeover import WRITER, TakeOver
 from tarry.client.retry.terms import Pace, Terms
 from tarry.errors import FatalError, RetriableError
+from tarry.kafka.clients import Clients
 from tarry.kafka.membership import Membership
 from tarry.kafka.reader import Reader
 from tarry.kafka.settings import TRANSACTION_TIMEOUT_MS, Cluster
+from tarry.kafka.topics import RESULTS
 from tarry.kafka.transaction import Transactor
 from tarry.kafka.types import Place
 from tarry.testing import FakeBroker, ManualClock
+from tarry.testing.fake_consumers import AtOnce
 
 NAMES = Names("t", "group", "in")
 TERMS = Terms(NAMES, RetryPolicy(), True, Begin.EARLIEST, 10_000, 60_000, 1, "classic")
 TROUBLE = Trouble(0, 1, 1, 5_000, 5_000)
 KEY, OTHER = b"k", b"other"
+NEVER = timedelta(days=36_500)
 SEEDS = range(10)
+
+
+class Slow:
+    """Clients whose readers return one record a second.
+
+    Args:
+        clients: make the consumers.
+        clock: advances while a reader waits.
+        topics: only readers of these topics are slow.
+    """
+
+    def __init__(self, clients: Clients, clock: ManualClock, *topics: str) -> None:
+        self._clients = clients
+        self._clock = clock
+        self._topics = topics
+
+    def consumer(self, properties: dict[str, Any]) -> Any:
+        return SlowConsumer(self._clients.consumer(properties), self._clock, self._topics)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._clients, name)
+
+
+class SlowConsumer:
+    """A consumer of `Slow`."""
+
+    def __init__(self, consumer: Any, clock: ManualClock, topics: Sequence[str]) -> None:
+        self._consumer = consumer
+        self._clock = clock
+        self._topics = topics
+
+    def consume(self, most: int, timeout_s: float) -> Any:
+        if not any(place.topic in self._topics for place in self._consumer.assignment()):
+            return self._consumer.consume(most, timeout_s)
+        self._clock.advance(1_000)
+        return self._consumer.consume(1, timeout_s)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._consumer, name)
 
 
 class Consumer:
@@ -51,7 +99,7 @@ class Consumer:
         while not self.places:
             self.membership.poll()
             clock.advance(1)
-        return TakeOver(self._clients, TERMS, self.transactor.transactional_id).run([0])[0]
+        return TakeOver(self._clients, TERMS, self.transactor.transactional_id).run([0], self.membership.poll)[0]
 
     def write_trouble(self) -> None:
         """In a transaction, which is open afterwards."""
@@ -155,4 +203,93 @@ def test_a_partition_that_could_not_be_dropped_when_it_was_lost_is_dropped_after
     session.turn()
     assert loop.owned == {}
     monkeypatch.setattr(Membership, "poll", poll)
+    session.abandon()
+
+
+def started(
+    broker: FakeBroker,
+    clock: ManualClock,
+    events: list[str],
+    handler: Handler,
+    *slow_topics: str,
+    missing_after: timedelta = NEVER,
+) -> Session:
+    """A consumer that must poll its group every 10 s, and whose readers of some topics are slow."""
+    for topic in (NAMES.topic, NAMES.intake, NAMES.intake + RESULTS):
+        broker.make_topic(topic, 1)
+    consumer = RetryingConsumer(
+        "fake",
+        NAMES.topic,
+        NAMES.group,
+        handler,
+        intake=NAMES.intake,
+        missing_after=missing_after,
+        clock=clock,
+        on_event=lambda name, **_: events.append(name),
+    )
+    pace = Pace(read_wait_s=0.0, poll_interval_ms=10_000)
+    return consumer.join(Slow(broker.clients("one"), clock, *slow_topics), clock, AtOnce(handler), pace=pace)
+
+
+def turn(session: Session, clock: ManualClock) -> None:
+    for _ in range(10):
+        session.turn()
+        clock.advance(2_000)
+
+
+def test_a_member_stays_in_its_group_while_it_reads_a_long_state(clock: ManualClock) -> None:
+    broker, events = FakeBroker(clock), list[str]()
+    session = started(broker, clock, events, lambda *_: None, NAMES.state)
+    for number in range(30):
+        broker.append(NAMES.state, b"%d" % number, encode(TROUBLE), None)
+    turn(session, clock)
+    assert len(session.loop.owned[0].key_queues) == 30
+    assert events == ["intake_not_known", "taken_over"]
+    session.abandon()
+
+
+def test_a_take_over_begins_again_when_the_group_has_revoked_partitions_meanwhile(
+    clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker, events = FakeBroker(clock), list[str]()
+    session = started(broker, clock, events, lambda *_: None, NAMES.state)
+    for number in range(10):
+        broker.append(NAMES.state, b"%d" % number, encode(TROUBLE), None)
+    run = TakeOver.run
+
+    def run_while_partitions_come_and_go(
+        take_over: TakeOver, numbers: Sequence[int], serve: Callable[[], None]
+    ) -> dict[int, RetryPartition]:
+        monkeypatch.setattr(TakeOver, "run", run)
+        places = [(topic, number) for topic in (NAMES.topic, NAMES.retry) for number in numbers]
+        session.loop.lost(places)
+        session.loop.assigned(places)
+        return run(take_over, numbers, serve)
+
+    monkeypatch.setattr(TakeOver, "run", run_while_partitions_come_and_go)
+    turn(session, clock)
+    assert len(session.loop.owned[0].key_queues) == 10
+    assert events == ["intake_not_known", "take_over_refused", "taken_over"]
+    session.abandon()
+
+
+def test_a_member_stays_in_its_group_while_it_looks_for_late_messages(clock: ManualClock) -> None:
+    broker, events = FakeBroker(clock), list[str]()
+    session = started(broker, clock, events, lambda *_: None, NAMES.intake + RESULTS, missing_after=timedelta(0))
+    broker.append(NAMES.state, KEY, encode(TROUBLE), None)
+    for _ in range(30):
+        broker.append(NAMES.intake + RESULTS, b"id", b"{}", None)
+    turn(session, clock)
+    assert events == ["intake_not_known", "taken_over", "heads_overdue"]
+    session.abandon()
+
+
+def test_a_member_stays_in_its_group_while_it_handles_many_messages(clock: ManualClock) -> None:
+    broker, events = FakeBroker(clock), list[str]()
+    session = started(broker, clock, events, lambda *_: clock.advance(100))
+    for _ in range(READ_MOST):
+        broker.append(NAMES.topic, KEY, b"v", None)
+    turn(session, clock)
+    assert session.loop.owned[0].positions[NAMES.topic] == READ_MOST
+    assert events == ["intake_not_known", "taken_over"]
     session.abandon()

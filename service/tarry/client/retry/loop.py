@@ -5,7 +5,7 @@ letters. One transaction then writes the records of all settled messages and the
 own thread while this thread keeps polling the group, so the handler has no time limit.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from confluent_kafka import KafkaError, Message
 
@@ -20,7 +20,7 @@ from tarry.client.retry.takeover import WRITER, TakeOver
 from tarry.client.retry.terms import Runtime, Terms
 from tarry.client.retry.trimming import Trimming
 from tarry.client.retry.writing import RefusedRecord, deliver
-from tarry.errors import AbortableError, BrokerError, RetriableError, UsageError
+from tarry.errors import AbortableError, BrokerError, RejoinError, RetriableError, UsageError
 from tarry.headers import ErrorCode
 from tarry.kafka.record_headers import read_headers, saved_headers
 from tarry.kafka.settings import ALONE_BYTES, BATCH_BYTES
@@ -32,6 +32,12 @@ READ_MOST = 500
 
 SERVE_EVERY_S = 0.05
 """How long to wait for the handler between two polls of the group, in seconds."""
+
+SERVE_TAKE_OVER_MS = 5_000
+"""The time between two polls of the group during a take-over.
+
+They are few, because a partition that is revoked in mid-take-over is not released: its next owner fences this process.
+"""
 
 COMMIT_AFTER_MS = 200
 """The longest time from settling a message to its transaction; the loop commits sooner if there is nothing to read."""
@@ -89,12 +95,15 @@ class Loop(GroupLoop):
         self._settled_at_ms = 0
         self._one_by_one = 0
         self._refused: dict[Place, dict[int, UnsendableError]] = {}
+        self._losses = 0
+        """How often the group has taken partitions away."""
 
     def _consume(self) -> None:
         records, reached = self._reader.read(READ_MOST, self._runtime.pace.read_wait_s)
         for record in records:
             if self._runtime.stopping() or self.exit is not None:
                 return
+            self._membership.poll()  # a turn with many short calls of the handler may take long, too
             self._look_at(record)
         if self.exit is not None:
             return  # its message is not settled, and the reached ends are beyond its offset
@@ -133,6 +142,11 @@ class Loop(GroupLoop):
             self._begin_anew("not_released", error)
         self.lost(places)
 
+    def lost(self, places: Sequence[Place]) -> None:
+        """Drop partitions without a commit: another member may own them already."""
+        self._losses += 1
+        super().lost(places)
+
     def _numbers(self, places: Collection[Place]) -> list[int]:
         return sorted({number for _, number in places}.intersection(self.owned))
 
@@ -168,7 +182,9 @@ class Loop(GroupLoop):
         try:
             if not self._transactor.started:
                 self._transactor.renew()
-            taken = self._take_over.run(waiting)
+            taken = self._take_over.run(waiting, self._server_of_take_over())
+        except RejoinError:
+            raise
         except RetriableError as error:
             self._on_event("take_over_refused", reason=str(error))
             self._back_off()
@@ -176,6 +192,24 @@ class Loop(GroupLoop):
         self._reader.open({(topic, n): at for n, one in taken.items() for topic, at in one.positions.items()})
         self.owned.update(taken)
         self._on_event("taken_over", partitions=waiting, in_trouble=sum(len(one.key_queues) for one in taken.values()))
+
+    def _server_of_take_over(self) -> Callable[[], None]:
+        """Return a function that polls the group from time to time.
+
+        It raises RetriableError when partitions were revoked: another member may have owned them since.
+        """
+        losses, poll_at_ms = self._losses, self._clock.monotonic_ms() + SERVE_TAKE_OVER_MS
+
+        def serve() -> None:
+            nonlocal poll_at_ms
+            if self._clock.monotonic_ms() < poll_at_ms:
+                return
+            self._membership.poll()
+            poll_at_ms = self._clock.monotonic_ms() + SERVE_TAKE_OVER_MS
+            if self._losses != losses:
+                raise RetriableError("the group has revoked partitions during the take-over")
+
+        return serve
 
     # -- messages -----------------------------------------------------------------------------------------------------
 

@@ -22,7 +22,7 @@ from tarry.client.retry.core.partition import RetryPartition
 from tarry.clock import Clock
 from tarry.errors import HeaderError
 from tarry.headers import TARGET, ErrorCode, Outcome
-from tarry.kafka.partition_logs import read_to_ends
+from tarry.kafka.partition_logs import read_in_parts
 from tarry.kafka.reader import Reader
 from tarry.kafka.record_headers import headers_of
 from tarry.kafka.topics import RESULTS, TopicAdmin
@@ -33,12 +33,6 @@ LOOK_EVERY_MS = 10_000
 
 LOOK_AGAIN_MS = 60_000
 """The time to the next check after a look: heads that it did not find are most likely only late."""
-
-SERVE_EVERY = 5_000
-"""How many results to read between two polls of the group."""
-
-SERVE_EVERY_SOURCE = 20
-"""How many intake records to read between two polls of the group; each needs its own fetch."""
 
 _NEVER_COMES = frozenset({Outcome.DEAD, Outcome.CANCELLED})
 
@@ -182,7 +176,7 @@ class Missing:
             self._look(reader, places, max(0, now_ms - back_ms), serve)
             for head in wanted:
                 if (lost := self._lost.get(head)) is not None:
-                    sent = self._sent(reader, lost)
+                    sent = self._sent(reader, lost, serve)
                     if sent is not None:
                         yield sent, lost.why
                 else:
@@ -206,26 +200,23 @@ class Missing:
         self, reader: Reader, starts: Mapping[Place, int], ends: Mapping[Place, int], serve: Callable[[], None]
     ) -> None:
         """Read ranges of the results, and remember our records that will never be delivered."""
-        found: list[Lost] = []
-        for number, (_, record) in enumerate(read_to_ends(reader, starts, ends)):
-            if number % SERVE_EVERY == 0:
-                serve()
-            if (lost := lost_by(record.value(), self._names)) is not None:
-                found.append(lost)
-        for number, lost in enumerate(found):
-            if number % SERVE_EVERY_SOURCE == 0:
-                serve()
-            sent = self._sent(reader, lost)
+        found = [
+            lost
+            for record in _read(reader, starts, ends, serve)
+            if (lost := lost_by(record.value(), self._names)) is not None
+        ]
+        for lost in found:
+            sent = self._sent(reader, lost, serve)
             head = None if sent is None else self._head(sent)
             if head is not None:
                 self._lost[head] = lost
 
-    def _sent(self, reader: Reader, lost: Lost) -> Incoming | None:
+    def _sent(self, reader: Reader, lost: Lost, serve: Callable[[], None]) -> Incoming | None:
         """Return the intake record of a result, if the intake still holds it."""
         place, at = lost.place, lost.offset
         if self._offsets.starts([place])[place] > at:
             return None
-        for _, record in read_to_ends(reader, {place: at}, {place: at + 1}):
+        for record in _read(reader, {place: at}, {place: at + 1}, serve):
             if record.offset() == at:
                 return _incoming(record)
         return None
@@ -238,6 +229,16 @@ class Missing:
             return record.key or b"", journey_of(record.headers).ticket
         except HeaderError:
             return None
+
+
+def _read(
+    reader: Reader, starts: Mapping[Place, int], ends: Mapping[Place, int], serve: Callable[[], None]
+) -> Iterator[Message]:
+    """Read logs as `read_to_ends` does, and poll the group between two parts."""
+    for part in read_in_parts(reader, starts, ends):
+        serve()
+        for _, record in part:
+            yield record
 
 
 def _incoming(record: Message) -> Incoming:

@@ -8,14 +8,14 @@
    the end, wait for it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from tarry.client.group_consumer import Begin, GroupClients
 from tarry.client.retry.core.key_queue import KeyQueues, Trouble, decode_trouble
 from tarry.client.retry.core.partition import RetryPartition
 from tarry.client.retry.terms import Terms
 from tarry.errors import UsageError
-from tarry.kafka.partition_logs import read_to_ends
+from tarry.kafka.partition_logs import read_in_parts
 from tarry.kafka.transaction import fence
 from tarry.kafka.types import OffsetMetadata, Place
 
@@ -40,8 +40,12 @@ class TakeOver:
         self._names = terms.names
         self._id = transactional_id
 
-    def run(self, numbers: Sequence[int]) -> dict[int, RetryPartition]:
+    def run(self, numbers: Sequence[int], serve: Callable[[], None]) -> dict[int, RetryPartition]:
         """Take over partitions, by number.
+
+        Args:
+            numbers: the partitions.
+            serve: called repeatedly while the state topic is read, to poll the group; an error ends the take-over.
 
         Raises:
             RetriableError: the brokers refuse for now; try again.
@@ -54,7 +58,7 @@ class TakeOver:
         fence(self._clients.cluster, sorted(writers))
         positions = self._positions(places, self._membership.committed(places))
         self._membership.commit({place: (position, WRITER + self._id) for place, position in positions.items()})
-        troubles = self._troubles(numbers)
+        troubles = self._troubles(numbers, serve)
         return {
             number: RetryPartition(
                 names,
@@ -79,24 +83,28 @@ class TakeOver:
             begins = {place: begins[place] if place[0] == self._names.retry else ends[place] for place in missing}
         return {**found, **begins}
 
-    def _troubles(self, numbers: Sequence[int]) -> dict[int, dict[bytes, Trouble]]:
+    def _troubles(self, numbers: Sequence[int], serve: Callable[[], None]) -> dict[int, dict[bytes, Trouble]]:
         logs = [(self._names.state, number) for number in numbers]
         starts, ends = self._offsets.starts(logs), self._offsets.ends(logs, committed=False)
         filled = {log: start for log, start in starts.items() if start < ends[log]}
-        troubles: dict[int, dict[bytes, Trouble]] = {number: {} for number in numbers}
-        if not filled:
-            return troubles
-        reader = self._clients.new_reader()
-        try:
-            for (_, number), record in read_to_ends(reader, filled, ends):
-                key, value = record.key() or b"", record.value()
-                if value is None:
-                    troubles[number].pop(key, None)
-                else:
-                    troubles[number][key] = self._decoded(value, number, record.offset() or 0)
-        finally:
-            reader.close()
-        return troubles
+        last: dict[int, dict[bytes, tuple[bytes, int]]] = {number: {} for number in numbers}
+        if filled:
+            reader = self._clients.new_reader()
+            try:
+                for part in read_in_parts(reader, filled, ends):
+                    serve()
+                    for (_, number), record in part:
+                        key, value = record.key() or b"", record.value()
+                        if value is None:
+                            last[number].pop(key, None)
+                        else:
+                            last[number][key] = value, record.offset() or 0
+            finally:
+                reader.close()
+        return {
+            number: {key: self._decoded(value, number, offset) for key, (value, offset) in found.items()}
+            for number, found in last.items()
+        }
 
     def _decoded(self, value: bytes, number: int, offset: int) -> Trouble:
         try:
