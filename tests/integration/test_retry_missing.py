@@ -64,6 +64,13 @@ class Place:
         self._offset += 1
         return KEY, ticket
 
+    def tell_of_others(self, *sources: str) -> None:
+        """Results of records of an intake of this name that the intake does not hold."""
+        for source in sources:
+            result = {"outcome": "dead", "source": f"{self.names.intake}/{source}", "target": self.names.retry}
+            self._producer.produce(self.names.intake + RESULTS, json.dumps(result), b"id")
+        assert self._producer.flush(30) == 0
+
     def find(self, *heads: Head, ago_ms: int = 1_000) -> list[tuple[bytes | None, str]]:
         """Look for heads that were sent at most this long ago; return those that are found."""
         wanted = dict.fromkeys(heads, self.now_ms - ago_ms)
@@ -96,6 +103,14 @@ def test_a_message_refused_for_its_target_is_found_although_its_result_names_no_
     head = place.lost(1, "dead", 500, is_told=False)
     another = place.lost(2, "dead", 500, target="elsewhere", is_told=False)
     assert place.find(head, another) == [(b"1", "dead target-not-allowed")]
+
+
+@pytest.mark.parametrize("source", ["7/0", "9999999999/0", "0/1000", "0/9999999999999999999"])
+def test_a_result_of_a_record_that_the_intake_does_not_hold_is_passed_over(place: Place, source: str) -> None:
+    """For example, the intake was created anew, and its results were kept."""
+    place.tell_of_others(source)
+    head = place.lost(1, "dead", 500)
+    assert place.find(head, ago_ms=HOUR_MS) == [(b"1", "dead so it was")]
 
 
 def test_a_result_written_after_a_look_is_found_by_the_next_look(place: Place) -> None:

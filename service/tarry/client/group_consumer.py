@@ -18,6 +18,7 @@ from tarry.kafka.offsets import Offsets
 from tarry.kafka.reader import Reader
 from tarry.kafka.settings import Cluster
 from tarry.kafka.stall import StallWatch
+from tarry.kafka.trim_tolerant_reader import forgiving
 from tarry.kafka.types import Place
 
 PATIENCE_S = 30.0
@@ -56,9 +57,15 @@ class GroupClients:
         self._clock = clock
         self.reader = self.new_reader()
 
-    def new_reader(self) -> Reader:
-        """Return a further reader; it replaces a client that has stopped fetching. Close it."""
-        return Reader(self.cluster, self.warn, watch=StallWatch(self.offsets, self._clock))
+    def new_reader(self, *, skips_deleted: bool = False) -> Reader:
+        """Return a further reader; it replaces a client that has stopped fetching. Close it.
+
+        Args:
+            skips_deleted: whether it goes on at the beginning of a log when its next records are deleted; otherwise
+                that is an error.
+        """
+        cluster = forgiving(self.cluster) if skips_deleted else self.cluster
+        return Reader(cluster, self.warn, watch=StallWatch(self.offsets, self._clock))
 
     def warn(self, text: str) -> None:
         """Report an error from which a client recovers by itself."""

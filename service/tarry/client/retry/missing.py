@@ -109,6 +109,8 @@ class Missing:
         self._on_event = on_event
         self._look_again_ms = 0
         self._results = names.intake + RESULTS
+        self._held: dict[Place, range] = {}
+        """The offsets that each partition of the intake holds."""
         self._read: dict[Place, tuple[int, int]] = {}
         """The range of offsets that was read in each partition of the results."""
         self._lost: dict[Head, Lost] = {}
@@ -164,16 +166,18 @@ class Missing:
         Raises:
             RetriableError: the brokers do not answer.
         """
-        there = self._topics.partitions([self._results])
-        if self._results not in there:
-            self._clients.warn(f"{self._results} does not exist or may not be described: cannot look for late messages")
-            return
-        places = [(self._results, number) for number in range(there[self._results])]
+        topics = self._results, self._names.intake
+        there = self._topics.partitions(topics)
+        for topic in topics:
+            if topic not in there:
+                self._clients.warn(f"{topic} does not exist or may not be described: cannot look for late messages")
+                return
+        places, intake = ([(topic, number) for number in range(there[topic])] for topic in topics)
         now_ms = self._clock.now_ms()
         back_ms = max(self._back_ms, now_ms - min(wanted.values()))
-        reader = self._clients.new_reader()
+        reader = self._clients.new_reader(skips_deleted=True)
         try:
-            self._look(reader, places, max(0, now_ms - back_ms), serve)
+            self._look(reader, places, intake, max(0, now_ms - back_ms), serve)
             for head in wanted:
                 if (lost := self._lost.get(head)) is not None:
                     sent = self._sent(reader, lost, serve)
@@ -184,10 +188,15 @@ class Missing:
         finally:
             reader.close()
 
-    def _look(self, reader: Reader, places: list[Place], since_ms: int, serve: Callable[[], None]) -> None:
+    def _look(
+        self, reader: Reader, places: list[Place], intake: list[Place], since_ms: int, serve: Callable[[], None]
+    ) -> None:
         """Read the results since a time that were not read yet: older ones and new ones."""
         since = self._offsets.since(dict.fromkeys(places, since_ms))
         ends = self._offsets.ends(places, committed=True)
+        # Only now: the intake then holds the record of each result, or it is deleted.
+        held = self._offsets.ends(intake, committed=True)
+        self._held = {place: range(start, held[place]) for place, start in self._offsets.starts(intake).items()}
         begins = {place: at if 0 <= at < ends[place] else ends[place] for place, at in since.items()}
         read = {place: self._read.get(place, (ends[place], ends[place])) for place in places}
         older = {place: at for place, at in begins.items() if at < read[place][0]}
@@ -212,9 +221,12 @@ class Missing:
                 self._lost[head] = lost
 
     def _sent(self, reader: Reader, lost: Lost, serve: Callable[[], None]) -> Incoming | None:
-        """Return the intake record of a result, if the intake still holds it."""
+        """Return the intake record of a result, if the intake still holds it.
+
+        A result may also be of an earlier intake of this name, or by another program.
+        """
         place, at = lost.place, lost.offset
-        if self._offsets.starts([place])[place] > at:
+        if at not in self._held.get(place, ()):
             return None
         for record in _read(reader, {place: at}, {place: at + 1}, serve):
             if record.offset() == at:
