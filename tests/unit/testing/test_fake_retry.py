@@ -9,10 +9,11 @@ import pytest
 from tarry.client.group_consumer import Begin, GroupClients
 from tarry.client.retry import RetryingConsumer
 from tarry.client.retry.core.key_queue import Trouble, encode
+from tarry.client.retry.core.message import RetryMessage
 from tarry.client.retry.core.names import Names
 from tarry.client.retry.core.partition import RetryPartition
 from tarry.client.retry.core.policy import RetryPolicy
-from tarry.client.retry.handling import Handler
+from tarry.client.retry.handling import Handler, HandlerTransaction
 from tarry.client.retry.loop import READ_MOST
 from tarry.client.retry.session import Session
 from tarry.client.retry.takeover import WRITER, TakeOver
@@ -32,6 +33,7 @@ NAMES = Names("t", "group", "in")
 TERMS = Terms(NAMES, RetryPolicy(), True, Begin.EARLIEST, 10_000, 60_000, 1, "classic")
 TROUBLE = Trouble(0, 1, 1, 5_000, 5_000)
 KEY, OTHER = b"k", b"other"
+LARGE = b"x" * 2_000
 NEVER = timedelta(days=36_500)
 SEEDS = range(10)
 
@@ -213,15 +215,17 @@ def started(
     handler: Handler,
     *slow_topics: str,
     missing_after: timedelta = NEVER,
+    partitions: int = 1,
 ) -> Session:
     """A consumer that must poll its group every 10 s, and whose readers of some topics are slow."""
     for topic in (NAMES.topic, NAMES.intake, NAMES.intake + RESULTS):
-        broker.make_topic(topic, 1)
+        broker.make_topic(topic, partitions)
     consumer = RetryingConsumer(
         "fake",
         NAMES.topic,
         NAMES.group,
         handler,
+        RetryPolicy(attempts=1),
         intake=NAMES.intake,
         missing_after=missing_after,
         clock=clock,
@@ -293,3 +297,35 @@ def test_a_member_stays_in_its_group_while_it_handles_many_messages(clock: Manua
     assert session.loop.owned[0].positions[NAMES.topic] == READ_MOST
     assert events == ["intake_not_known", "taken_over"]
     session.abandon()
+
+
+def test_a_partition_whose_dead_letter_is_refused_waits_alone_until_the_letter_is_taken(clock: ManualClock) -> None:
+    broker, events = FakeBroker(clock), list[str]()
+    broker.make_topic("done", 1)
+
+    def handle(message: RetryMessage, transaction: HandlerTransaction) -> None:
+        if message.value == LARGE:
+            raise ValueError
+        transaction.produce("done", message.value)
+
+    def done() -> list[bytes | None]:
+        return [record.value for record in broker.records("done")]
+
+    session = started(broker, clock, events, handle, partitions=2)
+    broker.configure(NAMES.dead, max_message_bytes="1000")
+    for partition in (0, 1):
+        broker.append(NAMES.topic, KEY, b"before", None, partition)
+    broker.append(NAMES.topic, KEY, LARGE, None, 0)
+    broker.append(NAMES.topic, KEY, b"behind", None, 0)
+    turn(session, clock)
+    broker.append(NAMES.topic, KEY, b"later", None, 1)
+    turn(session, clock)
+    assert sorted(session.loop.owned) == [1]
+    assert done() == [b"before", b"before", b"later"]
+    assert events.count("dead_letter_refused") == 1
+    broker.configure(NAMES.dead, max_message_bytes="10000")
+    for _ in range(3):
+        turn(session, clock)
+    assert [record.value for record in broker.records(NAMES.dead)] == [LARGE]
+    assert done()[3:] == [b"behind"]
+    session.leave()

@@ -20,7 +20,7 @@ from tarry.client.retry.takeover import WRITER, TakeOver
 from tarry.client.retry.terms import Runtime, Terms
 from tarry.client.retry.trimming import Trimming
 from tarry.client.retry.writing import RefusedRecord, deliver
-from tarry.errors import AbortableError, BrokerError, RejoinError, RetriableError, UsageError
+from tarry.errors import AbortableError, BrokerError, RejoinError, RetriableError
 from tarry.headers import ErrorCode
 from tarry.kafka.record_headers import read_headers, saved_headers
 from tarry.kafka.settings import ALONE_BYTES, BATCH_BYTES
@@ -38,6 +38,9 @@ SERVE_TAKE_OVER_MS = 5_000
 
 They are few, because a partition that is revoked in mid-take-over is not released: its next owner fences this process.
 """
+
+ASIDE_MS = 60_000
+"""How long a partition stays aside whose dead letter the brokers refuse, before it is tried again."""
 
 COMMIT_AFTER_MS = 200
 """The longest time from settling a message to its transaction; the loop commits sooner if there is nothing to read."""
@@ -95,6 +98,8 @@ class Loop(GroupLoop):
         self._settled_at_ms = 0
         self._one_by_one = 0
         self._refused: dict[Place, dict[int, UnsendableError]] = {}
+        self._aside: dict[int, int] = {}
+        """Until when, by the monotonic clock, the partitions are not taken over whose dead letters are refused."""
         self._losses = 0
         """How often the group has taken partitions away."""
 
@@ -175,8 +180,8 @@ class Loop(GroupLoop):
 
     def _take_over_assigned(self) -> None:
         """Take over the partitions that are assigned in both topics: the topic and the retry topic."""
-        whole = self._halves.whole(self._assigned)
-        waiting = sorted(whole.difference(self.owned))
+        whole, now_ms = self._halves.whole(self._assigned), self._clock.monotonic_ms()
+        waiting = sorted(number for number in whole.difference(self.owned) if self._aside.get(number, 0) <= now_ms)
         if not waiting:
             return
         try:
@@ -332,8 +337,9 @@ class Loop(GroupLoop):
     def _isolate_refused(self, partitions: Sequence[RetryPartition], refused: RefusedRecord) -> None:
         """Find the message of a refused record by committing one message at a time; that message counts as failed.
 
-        Each record then goes in a batch of its own: the brokers also refuse a batch that is too large for a topic that
-        would take each of its records.
+        If its dead letter is refused, nothing may follow it: its partition is set aside, and tried again later. Each
+        record goes in a batch of its own: the brokers also refuse a batch that is too large for a topic that would take
+        each of its records.
         """
         topic, error = refused
         self._transactor.abort()
@@ -342,9 +348,12 @@ class Loop(GroupLoop):
             raise refusal
         if self._one_by_one and len(partitions) == 1 and partitions[0].looked_at is not None:
             place, offset = partitions[0].looked_at
-            if self._names.dead == topic:
-                raise UsageError(f"{place[0]}/{place[1]} at offset {offset}: {refusal}")
-            self._refused.setdefault(place, {})[offset] = refusal
+            if topic == self._names.dead:
+                self._aside[place[1]] = self._clock.monotonic_ms() + ASIDE_MS
+                source = f"{place[0]}/{place[1]}/{offset}"
+                self._on_event("dead_letter_refused", source=source, reason=str(refusal))
+            else:
+                self._refused.setdefault(place, {})[offset] = refusal
         else:
             self._one_by_one = max(self._settled, 1)
             self._transactor.batch_bytes = ALONE_BYTES
