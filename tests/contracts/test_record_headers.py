@@ -7,7 +7,7 @@ from tarry.client.exclusive_record import last_record
 from tarry.client.retry.redrive import Redrive
 from tarry.kafka.record_headers import LOST_NAME, headers_of, read_headers
 from tests.contracts.steps import Reading
-from tests.support.contract import Kafka
+from tests.support.contract import WITHIN_S, Kafka
 
 WARM = 100
 HEADERS = [(b"a", b"1"), (b"caf\xe9", b"2"), (b"null", None), (b"\xff", None), (b"\xc0x", b""), (b"tarry-id", b"z")]
@@ -38,6 +38,20 @@ def test_headers_with_good_names_are_as_they_came(kafka: Kafka, topic: str) -> N
     reading = Reading(kafka, {(topic, 0): 0})
     reading.until_end(topic, 2)
     assert [headers_of(record) for record in reading.records] == [[("é", b"1"), ("a", None), ("a", b"")], []]
+
+
+def test_a_name_ends_at_its_first_nul_whoever_writes_it_and_reads_it(kafka: Kafka, topic: str) -> None:
+    kafka.put_raw(topic, [(b"tarry-cancel\0zz", b"1"), (b"\0", b"2"), (b"a\0\xff", b"3"), (b"a\0", None)], b"k", b"raw")
+    producer = kafka.producer()
+    producer.begin_transaction()
+    producer.produce(topic, b"ours", headers=[("tarry-purge\0zz", b"1"), ("\0", b"2"), ("a", b"\0")])
+    producer.commit_transaction(WITHIN_S)
+    reading = Reading(kafka, {(topic, 0): 0})
+    reading.until_end(topic, kafka.settled_end(topic))
+    assert [headers_of(record) for record in reading.records] == [
+        [("tarry-cancel", b"1"), ("", b"2"), ("a", b"3"), ("a", None)],
+        [("tarry-purge", b"1"), ("", b"2"), ("a", b"\0")],
+    ]
 
 
 def test_readers_of_messages_survive_a_header_name_that_is_not_utf_8(kafka: Kafka, topic: str) -> None:

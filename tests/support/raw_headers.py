@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any
 
 _PRODUCER, _COPY = 0, 2
-_END, _TOPIC, _PARTITION, _VALUE, _KEY, _FLAGS, _HEADER = 0, 1, 3, 4, 5, 7, 9
+_END, _TOPIC, _PARTITION, _VALUE, _KEY, _FLAGS, _HEADERS = 0, 1, 3, 4, 5, 7, 10
 
 
 def _library() -> Any:
     package = Path(str(import_module("confluent_kafka").__file__)).parent
     found = [*package.parent.glob("confluent_kafka.libs/librdkafka*"), *package.glob(".dylibs/librdkafka*")]
     library = ctypes.CDLL(str(found[0]))
-    for name in ("rd_kafka_conf_new", "rd_kafka_new"):
+    for name in ("rd_kafka_conf_new", "rd_kafka_new", "rd_kafka_headers_new", "rd_kafka_headers_copy"):
         getattr(library, name).restype = ctypes.c_void_p
     return library
 
@@ -42,10 +42,14 @@ def produce_raw(
     size = ctypes.c_size_t
     arguments: list[Any] = [_TOPIC, topic.encode(), _PARTITION, ctypes.c_int32(partition), _FLAGS, _COPY]
     arguments += [_KEY, key, size(len(key)), _VALUE, value, size(len(value))]
+    own = ctypes.c_void_p(library.rd_kafka_headers_new(size(len(headers))))
     for name, content in headers:
-        arguments += [_HEADER, name, content, ctypes.c_ssize_t(len(content or b""))]
+        sizes = ctypes.c_ssize_t(len(name)), ctypes.c_ssize_t(len(content or b""))
+        assert library.rd_kafka_header_add(own, name, sizes[0], content, sizes[1]) == 0
     for _ in range(times):
-        assert library.rd_kafka_producev(client, *arguments, _END) == 0
+        copied = ctypes.c_void_p(library.rd_kafka_headers_copy(own))
+        assert library.rd_kafka_producev(client, *arguments, _HEADERS, copied, _END) == 0
+    library.rd_kafka_headers_destroy(own)
     assert library.rd_kafka_flush(client, 10_000) == 0
     library.rd_kafka_destroy(client)
 

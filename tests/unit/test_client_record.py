@@ -83,6 +83,8 @@ def test_without_an_id_each_message_gets_its_own() -> None:
         ({"id": ["a"] * 36}, "id: neither a UUID nor text nor bytes: list"),
         ({"value": bytearray(b"v")}, "value: neither text nor bytes nor None: bytearray"),
         ({"at": "2030-01-01T00:00:00Z"}, "at: not a datetime"),
+        ({"headers": {"tarry-cancel\0zz": "a"}}, r"headers: a name with a NUL: 'tarry-cancel\\x00zz'"),
+        ({"headers": [("\0", None)]}, r"headers: a name with a NUL: '\\x00'"),
         ({"headers": 5}, "headers: neither a mapping nor pairs: int"),
         ({"headers": "ab"}, "headers: neither a mapping nor pairs: str"),
         ({"headers": ["ab"]}, "headers: not a pair of a name and a value: \"'ab'\""),

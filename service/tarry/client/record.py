@@ -321,7 +321,8 @@ def to_headers(headers: object) -> list[tuple[str, bytes | None]]:
             values.
 
     Raises:
-        HeaderError: they have another type.
+        HeaderError: they have another type, or a name has a NUL, at which the client library would cut it: what is left
+            may be a request header.
     """
     if headers is None:
         return []
@@ -334,6 +335,8 @@ def to_headers(headers: object) -> list[tuple[str, bytes | None]]:
         name, value = pair
         if not isinstance(name, str):
             raise HeaderError(f"headers: a name is not text: {type(name).__name__}")
+        if "\0" in name:
+            raise HeaderError(f"headers: a name with a NUL: {shown(name)}")
         to_bytes(name, "headers")
         pairs.append((name, to_bytes(value, f"headers: {name}")))
     return pairs

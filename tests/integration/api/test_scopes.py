@@ -1,5 +1,7 @@
 """Who may do what: each endpoint with each scope, on a real service. The table is the test."""
 
+import base64
+import json
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -192,6 +194,26 @@ def test_a_name_of_others_is_not_replaced_by_sending_elsewhere(
         assert answer.status_code == 403
     with place.client("all") as client:
         assert client.get("/v1/timers", params=TIMER).json()["target"] == place.target
+
+
+def test_no_header_of_a_message_cancels_or_purges_those_of_others(
+    place: Place, waiting: dict[str, Any], service: LiveService
+) -> None:
+    elsewhere = f"{service.name}.elsewhere"
+    # The client library writes a name up to its first NUL.
+    smuggled = {"tarry-cancel\0zz": waiting["handle"], "tarry-purge\0": place.target, "tarry-name\0": "theirs"}
+    with place.client("send elsewhere") as client:
+        for name, value in smuggled.items():
+            body = {"target": elsewhere, "delay": "50m", "headers": {name: value}}
+            as_bytes = {name: base64.b64encode(value.encode()).decode()}
+            for one in (body, body | {"headers": {}, "headers_base64": as_bytes}):
+                answer = client.post("/v1/messages", json=one)
+                assert (answer.status_code, answer.json()["code"]) == (422, "bad-request"), answer.text
+                assert "NUL" in answer.json()["detail"]
+                answer = client.put("/v1/timers", params={"key": "k", "name": "own"}, json=one)
+                assert (answer.status_code, answer.json()["code"]) == (422, "bad-request"), answer.text
+                line = json.dumps(one).encode() + b"\n"
+                assert '"accepted":0' in client.post("/v1/messages:batch", content=line, headers=NDJSON).text
 
 
 def frozen_service(place: Place) -> AbstractContextManager[None]:

@@ -12,6 +12,17 @@ BATCH_OVERHEAD_BYTES = 61
 RECORD_OVERHEAD_BYTES = 12
 
 
+def until_nul(name: str | bytes) -> str | bytes:
+    """Return what the client library writes and reads of a header's name: all before its first NUL."""
+    if isinstance(name, str):
+        return name.partition("\0")[0]
+    before, nul, _ = name.partition(b"\0")
+    try:
+        return before.decode() if nul else name
+    except UnicodeDecodeError:
+        return before
+
+
 class RecordKind(Enum):
     """The kind of an entry in a log."""
 

@@ -7,7 +7,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from tarry.kafka.clients import Properties
 from tarry.kafka.types import Place
-from tarry.testing.fake.log import Draft
+from tarry.testing.fake.log import Draft, until_nul
 from tarry.testing.fake.membership import GroupMetadata
 from tarry.testing.fake.metadata import ask_metadata
 from tarry.testing.fake.outbox import Outbox, Queued, Report
@@ -204,7 +204,7 @@ class FakeProducer:
         draft = Draft(
             _bytes(key),
             _bytes(value),
-            [(name, _bytes(one)) for name, one in pairs] or None,
+            [(until_nul(name), _bytes(one)) for name, one in pairs] or None,
             timestamp_ms or clock.now_ms(),
         )
         if len(draft.key or b"") + len(draft.value or b"") > self._most_bytes:

@@ -7,7 +7,7 @@ from typing import Any
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, KafkaError, Message
 
 from tarry.kafka.types import Place
-from tarry.testing.fake.log import PartitionLog, Record, StoredHeaders
+from tarry.testing.fake.log import PartitionLog, Record, StoredHeaders, until_nul
 from tarry.testing.fake.topics import Topics
 
 Event = Any
@@ -163,7 +163,7 @@ class _Unreadable(Message):
 
 
 def _message(place: Place, record: Record, stamp: int) -> Event:
-    headers: Any = record.headers
+    headers: Any = None if record.headers is None else [(until_nul(name), value) for name, value in record.headers]
     is_readable = all(isinstance(name, str) for name, _ in headers or ())
     message = (Message if is_readable else _Unreadable)(
         topic=place[0],
@@ -171,7 +171,7 @@ def _message(place: Place, record: Record, stamp: int) -> Event:
         offset=record.offset,
         key=record.key,
         value=record.value,
-        headers=list(headers) if headers is not None and is_readable else None,
+        headers=headers if is_readable else None,
         timestamp=(stamp, record.timestamp_ms),
     )
     if isinstance(message, _Unreadable):
