@@ -1,6 +1,7 @@
 """What the lists and the console show, without Kafka: counts by due time, cursors, pages, what is hidden, figures."""
 
 import json
+from collections.abc import Sequence
 from http import HTTPStatus
 from itertools import pairwise
 from types import SimpleNamespace
@@ -191,9 +192,17 @@ def test_a_character_that_is_cut_in_two_is_left_out() -> None:
 class _Letter:
     """A record of a topic of dead letters: only what is asked of it."""
 
-    def __init__(self, offset: int, **headers: bytes) -> None:
-        self._offset = offset
-        self._headers = [(name.replace("_", "-"), value) for name, value in headers.items()]
+    def __init__(
+        self,
+        offset: int,
+        key: bytes | None = b"k" * 600,
+        value: bytes | None = b"v",
+        more: Sequence[tuple[str, bytes]] = (),
+        /,
+        **headers: bytes,
+    ) -> None:
+        self._offset, self._key, self._value = offset, key, value
+        self._headers = [*((name.replace("_", "-"), one) for name, one in headers.items()), *more]
 
     def offset(self) -> int:
         return self._offset
@@ -201,11 +210,11 @@ class _Letter:
     def headers(self) -> list[tuple[str, bytes]]:
         return self._headers
 
-    def key(self) -> bytes:
-        return b"k" * 600
+    def key(self) -> bytes | None:
+        return self._key
 
-    def value(self) -> bytes:
-        return b"v"
+    def value(self) -> bytes | None:
+        return self._value
 
     def timestamp(self) -> tuple[int, int]:
         return 1, NOW_MS + self._offset
@@ -224,7 +233,7 @@ def test_a_letter_that_was_sent_again_is_not_counted() -> None:
     found = letters(
         _Letter(0, tarry_error=b"expired", tarry_target=b"orders"),
         _Letter(1, tarry_error=b"expired", tarry_target=b"orders"),
-        _Letter(2, tarry_redriven_offset=b"0"),
+        _Letter(2, None, None, tarry_redriven_offset=b"0"),
     )
     page = dead_page("in", found, Sight(ANYBODY), 10)
     assert (page.open, [one.offset for one in page.letters], [one.count for one in page.counts]) == (1, [1], [1])
@@ -232,6 +241,23 @@ def test_a_letter_that_was_sent_again_is_not_counted() -> None:
     assert page.letters[0].key.size_bytes == 600
     both = dead_page("in", found, Sight(ANYBODY), 10, sent_again_too=True)
     assert [(one.offset, one.is_sent_again) for one in both.letters] == [(1, False), (0, True)]
+
+
+def test_a_letter_whose_message_has_the_headers_of_a_note_or_of_a_letter_takes_no_other_out() -> None:
+    forged = {"tarry_error": b"expired", "tarry_target": b"orders"}
+    found = letters(
+        _Letter(0, **forged),
+        _Letter(1, None, None, tarry_redriven_offset=b"0", **forged),
+        _Letter(2, tarry_redriven_offset=b"1", tarry_dismissed=b"", **forged),
+        _Letter(3, b"k", b"v", [("tarry-error", b"unknown-target")], **forged),
+    )
+    page = dead_page("in", found, Sight(ANYBODY), 10)
+    assert [(one.offset, one.code) for one in page.letters] == [
+        (3, "unknown-target"),
+        (2, "expired"),
+        (1, "expired"),
+        (0, "expired"),
+    ]
 
 
 def test_dead_letters_come_in_pages_and_only_the_last_are_kept() -> None:

@@ -7,6 +7,7 @@ from tarry.client.retry.core.key_queue import Ticket
 from tarry.client.retry.core.redrive import (
     Condition,
     DeadLetter,
+    is_stranger,
     matching_letters,
     sent_again,
     without_expired,
@@ -28,6 +29,26 @@ def note(offset: int) -> DeadLetter:
 
 def test_dead_letters_that_were_redriven_before_are_left_out() -> None:
     assert matching_letters([letter(0), letter(1), note(0)], []) == [letter(1)]
+
+
+def test_a_letter_whose_message_has_the_headers_of_a_note_is_a_letter_and_no_note() -> None:
+    forged = [("tarry-redriven-offset", b"0"), ("tarry-dismissed", None)]
+    of_an_intake = DeadLetter(3, 1, None, None, [*forged, ("tarry-error", b"bad-time"), ("tarry-error-detail", b"d")])
+    of_a_consumer = DeadLetter(3, 2, None, None, [*forged, *letter(2, ticket=Ticket(1, 2)).headers])
+    others = [DeadLetter(3, 3, key, value, forged[:1]) for key, value in ((b"k", None), (None, b"v"))]
+    twice = DeadLetter(3, 5, None, None, [*forged[:1], *forged[:1]])
+    letters = [letter(0), of_an_intake, of_a_consumer, *others, twice]
+    found = {one.offset for one in matching_letters(letters, [])}
+    assert found >= {0, 1, 2}
+    assert [is_stranger(one) for one in letters] == [False, False, False, True, True, True]
+
+
+def test_the_error_of_a_letter_is_the_one_that_the_service_has_added() -> None:
+    headers = [("tarry-error", b"expired"), *named(1).headers, ("tarry-error-detail", b"no such topic")]
+    found = DeadLetter(3, 1, b"k", b"v", [("tarry-error-detail", b"forged"), *headers])
+    assert (found.text("tarry-error"), found.text("tarry-error-detail")) == (["unknown-target"], ["no such topic"])
+    assert without_expired([found], NOW_MS).letters == [found]
+    assert matching_letters([found], [Condition("tarry-error", "expired")]) == []
 
 
 def test_dead_letters_of_a_key_are_sent_again_in_the_order_of_its_key_queue() -> None:

@@ -1,18 +1,18 @@
 """Dead letters of an intake: which are open, by code and target, over time.
 
 The topic is read once, and from then on only what is new. What is kept of a letter is small, and of the oldest letters
-only a number is kept, so memory is bounded however many there are. A record that marks a letter as sent again, or as
-dismissed, takes it out of the counts.
+only a number is kept, so memory is bounded however many there are. A note that a letter was sent again, or dismissed,
+takes it out of the counts.
 """
 
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from confluent_kafka import Message
 
 from tarry.api.looking.message import Content, content_of
-from tarry.client.retry.core.redrive import DISMISSED, REDRIVEN_OFFSET
+from tarry.client.retry.core.redrive import Note, note_of
 from tarry.clock import Clock
 from tarry.headers import ERROR, ERROR_DETAIL, ID, NAME, TARGET
 from tarry.kafka.inspector import Inspector
@@ -68,12 +68,12 @@ class Letter(NamedTuple):
 
 
 def letter_of(content: Content) -> Letter | None:
-    """Return what is kept of a record; None if it only marks other ones."""
-    headers: dict[str, bytes | None] = {}
-    for header, value in content.headers:
-        headers.setdefault(header, value)
-    if REDRIVEN_OFFSET in headers:
+    """Return what is kept of a record; None if it is a note about another one."""
+    if note_of(content.key, content.value, content.headers) is not None:
         return None
+    headers = dict(reversed(content.headers))  # the first of each name counts
+    # Of these, the last one does: the others came with the message.
+    headers |= {name: value for name, value in content.headers if name in {ERROR, ERROR_DETAIL}}
     key = content.key
     texts = {one: (headers.get(one) or b"")[:MOST_KEPT_BYTES].decode("utf-8", "backslashreplace") for one in _TEXTS}
     name = headers.get(NAME)
@@ -94,11 +94,9 @@ def letter_of(content: Content) -> Letter | None:
 _TEXTS: Final = (ERROR, ERROR_DETAIL, TARGET, ID)
 
 
-def marked(record: Message) -> Iterator[int]:
-    """Yield the offsets of the letters that a record marks as sent again."""
-    for name, value in headers_of(record):
-        if name == REDRIVEN_OFFSET and value is not None and value.isdigit() and len(value) <= 19:
-            yield int(value)
+def noted(record: Message) -> Note | None:
+    """Return what a record notes of a letter; None if it is no note."""
+    return note_of(record.key(), record.value(), headers_of(record))
 
 
 class Letters:
@@ -121,11 +119,12 @@ class Letters:
 
     def take(self, place: Place, record: Message) -> None:
         """Take a record."""
-        for offset in marked(record):
-            found = self._kept.get((place[1], offset))
+        if (note := noted(record)) is not None:
+            found = self._kept.get((place[1], note.offset))
             if found is not None and not found.is_sent_again:
-                is_dismissed = any(name == DISMISSED for name, _ in headers_of(record))
-                self._kept[place[1], offset] = found._replace(is_sent_again=True, is_dismissed=is_dismissed)
+                is_dismissed = note.is_dismissed
+                self._kept[place[1], note.offset] = found._replace(is_sent_again=True, is_dismissed=is_dismissed)
+            return
         letter = letter_of(content_of(place, record))
         if letter is None:
             return

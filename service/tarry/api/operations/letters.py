@@ -1,7 +1,7 @@
 """Redriving and dismissing many dead letters of an intake: which ones a dry run finds, and the steps of the operation.
 
-A letter that a note marks is done with, and notes come behind their letters. So the notes of a partition are read
-first; they are one bit for each offset. Then the letters are read in their order.
+A letter of which there is a note is done with, and notes come behind their letters. So the notes of a partition are
+read first; they are one bit for each offset. Then the letters are read in their order.
 
 Of several letters of a name only the youngest is sent: it is the one that would wait. The others stay, and a later
 operation finds them.
@@ -13,7 +13,7 @@ from typing import Final
 
 from confluent_kafka import Message
 
-from tarry.api.looking.letters import Letter, letter_of, marked
+from tarry.api.looking.letters import Letter, letter_of, noted
 from tarry.api.looking.message import content_of
 from tarry.api.operations.pick import Pick
 from tarry.api.operations.picked import Bits
@@ -21,6 +21,7 @@ from tarry.api.operations.records import Act, Asked
 from tarry.api.operations.steps import Left, Step
 from tarry.client.retry.core.redrive import (
     DeadLetter,
+    Note,
     dismissed,
     name_of,
     sent_again,
@@ -93,8 +94,9 @@ def pick_letters(
     until_ms = clock.monotonic_ms() + WITHIN_MS
     for log in logs:
         done = Bits(ends[log] - starts[log])
-        for offset in _marks(inspector, log, starts[log], ends[log]):
-            done.add(offset - starts[log])
+        for note in _notes(inspector, log, starts[log], ends[log]):
+            if note is not None:
+                done.add(note.offset - starts[log])
             if clock.monotonic_ms() > until_ms:
                 pick.is_whole = False
                 return pick
@@ -110,20 +112,15 @@ def pick_letters(
     return pick
 
 
-def _marks(inspector: Inspector, log: Place, start: int, end: int) -> Iterator[int]:
-    """Yield the offset of each letter that is marked; the offset -1 for each record without a mark."""
+def _notes(inspector: Inspector, log: Place, start: int, end: int) -> Iterator[Note | None]:
+    """Yield for each record the note that it is; None for another record."""
     for _, record in inspector.records({log: start}, {log: end}):
-        none = True
-        for offset in marked(record):
-            none = False
-            yield offset
-        if none:
-            yield -1
+        yield noted(record)
 
 
 def has_notes(inspector: Inspector, log: Place, start: int, end: int) -> bool:
-    """Return whether one of these records marks a letter."""
-    return start < end and any(offset >= 0 for offset in _marks(inspector, log, start, end))
+    """Return whether one of these records is a note."""
+    return start < end and any(note is not None for note in _notes(inspector, log, start, end))
 
 
 class LetterSteps:
@@ -165,8 +162,9 @@ class LetterSteps:
     def _of_partition(self, log: Place, begin: int, end: int, until: int, handled: Bits) -> Iterator[Step]:
         until = min(until, end)
         done, youngest = Bits(until - begin), self._youngest(log, begin, until)
-        for offset in _marks(self._inspector, log, begin, end):
-            done.add(offset - begin)
+        for note in _notes(self._inspector, log, begin, end):
+            if note is not None:
+                done.add(note.offset - begin)
         step = Step()
         for _, record in self._inspector.records({log: begin}, {log: until}):
             offset = record.offset() or 0

@@ -1,6 +1,6 @@
-"""Redrives dead letters, each once: the same transaction holds the message and a marker in the dead-letter topic.
+"""Redrives dead letters, each once: the same transaction holds the message and a note in the dead-letter topic.
 
-Dismissing one writes the marker alone.
+Dismissing one writes the note alone.
 """
 
 from collections.abc import Callable, Sequence
@@ -173,7 +173,7 @@ class Redrive:
     ) -> int:
         """Write the records of each dead letter, those of one letter in one transaction."""
         transactor = Transactor(self._cluster, redrive_id(self._dead))
-        transactor.renew()  # before the look: it fences an earlier redrive, so all its markers are visible
+        transactor.renew()  # before the look: it fences an earlier redrive, so all its notes are visible
         try:
             letters = look()
             self._on_progress(0, len(letters))

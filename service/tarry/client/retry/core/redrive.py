@@ -35,12 +35,38 @@ from tarry.headers import (
 )
 
 REDRIVEN_OFFSET = "tarry-redriven-offset"
-"""On a marker, a record of the dead-letter topic without key and value: the dead letter at this offset was redriven."""
+"""On a note: the dead letter at this offset was redriven, or dismissed."""
 
 DISMISSED = "tarry-dismissed"
-"""On such a marker: nothing was sent, somebody only has decided that nothing follows."""
+"""On a note: nothing was sent, somebody only has decided that nothing follows."""
 
-_OFFSET = re.compile("[0-9]{1,19}")
+_OFFSET = re.compile(b"[0-9]{1,19}")
+_OF_A_NOTE = ([REDRIVEN_OFFSET], [REDRIVEN_OFFSET, DISMISSED])
+
+
+class Note(NamedTuple):
+    """A record of a topic of dead letters that says of a letter of its partition: nothing more follows.
+
+    Attributes:
+        offset: the letter's.
+        is_dismissed: whether nothing was sent.
+    """
+
+    offset: int
+    is_dismissed: bool
+
+
+def note_of(key: bytes | None, value: bytes | None, headers: Headers) -> Note | None:
+    """Return the note that a record is; None: it is something else.
+
+    A note has its own headers only, and a letter has its error, too: a message that has the headers of a note does not
+    become one when it is dead.
+    """
+    names = [name for name, _ in headers]
+    if key is not None or value is not None or names not in _OF_A_NOTE:
+        return None
+    offset = headers[0][1]
+    return Note(int(offset), DISMISSED in names) if offset is not None and _OFFSET.fullmatch(offset) else None
 
 
 class DeadLetter(NamedTuple):
@@ -52,10 +78,20 @@ class DeadLetter(NamedTuple):
     value: bytes | None
     headers: Headers
 
+    @property
+    def note(self) -> Note | None:
+        """The note that the record is; None: it is something else."""
+        return note_of(self.key, self.value, self.headers)
+
     def text(self, name: str) -> list[str]:
-        """Return the text of `key`, `value` or all headers of this name; empty if there is none."""
+        """Return the text of `key`, `value` or all headers of this name; empty if there is none.
+
+        Of several errors the last one is the letter's: the others came with the message.
+        """
         found = {"key": [self.key], "value": [self.value]}.get(name)
         values = found if found is not None else [value for header, value in self.headers if header == name]
+        if name in {ERROR, ERROR_DETAIL}:
+            values = values[-1:]
         return [value.decode("utf-8", "replace") for value in values if value is not None]
 
 
@@ -99,9 +135,8 @@ def matching_letters(letters: Iterable[DeadLetter], conditions: Sequence[Conditi
     again: set[tuple[int, int]] = set()
     found: list[DeadLetter] = []
     for letter in letters:
-        offsets = letter.text(REDRIVEN_OFFSET)
-        if offsets:
-            again.update((letter.partition, int(offset)) for offset in offsets if _OFFSET.fullmatch(offset))
+        if (note := letter.note) is not None:
+            again.add((letter.partition, note.offset))
         elif all(condition.holds(letter) for condition in conditions):
             found.append(letter)
     waiting = [letter for letter in found if (letter.partition, letter.offset) not in again]
@@ -110,7 +145,7 @@ def matching_letters(letters: Iterable[DeadLetter], conditions: Sequence[Conditi
 
 def is_stranger(record: DeadLetter) -> bool:
     """Return whether a record is neither a dead letter nor a note about one."""
-    return not (record.text(ERROR) or record.text(REDRIVEN_OFFSET))
+    return record.note is None and not record.text(ERROR)
 
 
 def why_not_again(letter: DeadLetter) -> str | None:
@@ -202,7 +237,7 @@ def sent_again(
         keys_are_names: whether that is an intake which takes the key for a name.
 
     Returns:
-        The original message, and the marker for the dead-letter topic.
+        The original message, and the note for the dead-letter topic.
     """
     record = _record_of(letter, dead, to)
     if name_of(record.headers, record.key, keys_are_names=keys_are_names) is not None:
@@ -212,7 +247,7 @@ def sent_again(
 
 
 def dismissed(dead: str, partition: int, offset: int) -> OutgoingRecord:
-    """Return the marker that dismisses a dead letter: it counts as done, and nothing is sent."""
+    """Return the note that dismisses a dead letter: it counts as done, and nothing is sent."""
     return OutgoingRecord(dead, partition, None, None, [(REDRIVEN_OFFSET, b"%d" % offset), (DISMISSED, None)])
 
 
