@@ -9,7 +9,7 @@ each about once.
 """
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from confluent_kafka import Message
@@ -192,8 +192,13 @@ class Inspector:
         """Asks for offsets of any log."""
         return self._offsets
 
-    def records(self, starts: Mapping[Place, int], ends: Mapping[Place, int]) -> Iterator[tuple[Place, Message]]:
-        """Read committed records of any logs, each from an offset until its end is reached."""
+    def records(
+        self, starts: Mapping[Place, int], ends: Mapping[Place, int]
+    ) -> Generator[tuple[Place, Message], None, None]:
+        """Read committed records of any logs, each from an offset until its end is reached.
+
+        One at a time reads a log: close one that ends early before the next.
+        """
         for log, record in self._read(starts, ends):
             if (record.offset() or 0) < ends[log]:
                 yield log, record

@@ -179,6 +179,11 @@ def test_of_a_name_only_the_youngest_letter_is_sent(place: Place) -> None:
         done = over(client, begin(client, "/v1/dead:redrive", found["token"]))
         assert (done["done"], done["failed"]) == (1, {"older-of-its-name": 2})
         wait_until(lambda: place.delivered(target) == Counter([b"2"]), "the youngest", 30)
+        # Its name is free now, and the others are out of date all the same.
+        found = plan(client, "/v1/dead:redrive", target=target)
+        assert found["count"] == 2
+        done = over(client, begin(client, "/v1/dead:redrive", found["token"]))
+        assert (done["done"], done["failed"]) == (0, {"older-of-its-name": 2})
 
 
 def waiting_of(place: Place, target: str, count: int, delay: timedelta = timedelta(minutes=30)) -> list[str]:

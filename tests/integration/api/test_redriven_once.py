@@ -13,7 +13,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from tarry.api.operations.board import Board
 from tarry.api.operations.letters import WantedLetters, pick_letters
-from tarry.api.operations.records import Act, Asked
+from tarry.api.operations.records import Act, Asked, State
 from tarry.api.operations.running import Execution
 from tarry.api.parts import Parts
 from tarry.client.retry.core.redrive import Condition
@@ -105,6 +105,17 @@ def following(service: LiveService, directory: Path) -> Iterator[Board]:
         yield board
 
 
+def asked_for(service: LiveService, cluster: Cluster, target: str, id_: str) -> Asked:
+    """What a dry run of a redrive of the letters for a target finds."""
+    dead, clock = f"{service.intake}.dead", SystemClock()
+    with closing(Inspector(cluster, f"{service.name}.group", clock)) as inspector:
+        topic_id = topic_id_of(inspector.admin, dead)
+        pick = pick_letters(
+            inspector, service.intake, topic_id, WantedLetters(target=target), lambda _target: True, clock
+        )
+    return Asked(id_, Act.REDRIVE, service.intake, topic_id, pick.picked(), pick.targets, pick.codes, who="me")
+
+
 def test_an_operation_that_registers_again_sends_nothing_that_a_command_has_sent_meanwhile(
     service: LiveService, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -123,11 +134,7 @@ def test_an_operation_that_registers_again_sends_nothing_that_a_command_has_sent
 
     with following(service, tmp_path) as board:
         around = board._around
-        with closing(Inspector(cluster, f"{service.name}.group", around.clock)) as inspector:
-            topic_id = topic_id_of(inspector.admin, f"{intake}.dead")
-            wanted = WantedLetters(target=target)
-            pick = pick_letters(inspector, intake, topic_id, wanted, lambda _target: True, around.clock)
-        asked = Asked("an-operation", Act.REDRIVE, intake, topic_id, pick.picked(), pick.targets, pick.codes, who="me")
+        asked = asked_for(service, cluster, target, "an-operation")
         board.ask(asked)
         monkeypatch.setattr(Transactor, "renew", renew)
         with pytest.raises(RetriableError):
@@ -140,3 +147,28 @@ def test_an_operation_that_registers_again_sends_nothing_that_a_command_has_sent
     assert len(registrations) == 2
     wait_until(lambda: len(read_topic(service.bootstrap_servers, target)) == 1, "the message")
     assert [record.value() for record in read_topic(service.bootstrap_servers, target)] == [b"small"]
+
+
+def test_an_operation_goes_on_behind_a_letter_that_is_refused(
+    service: LiveService, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target, intake = service.make_topic("refused"), service.intake
+    sent = [b"%d" % number for number in range(5)]
+    too_large = [b"x" * 1_090_000] * 2
+    write_letters(
+        service.bootstrap_servers, f"{intake}.dead", [sent[0], too_large[0], *sent[1:4], too_large[1], sent[4]], target
+    )
+    monkeypatch.setattr("tarry.api.operations.letters.AT_ONCE", 2)
+    cluster = Cluster(service.bootstrap_servers, {})
+    with following(service, tmp_path) as board:
+        asked = asked_for(service, cluster, target, "behind-what-is-refused")
+        board.ask(asked)
+        running = threading.Thread(target=Execution(board._around, asked).run, daemon=True)
+        running.start()
+        running.join(60)
+        row = board.find(intake, asked.id)
+        assert row is not None
+        assert row.progress is not None
+        assert (row.state, row.progress.done, row.progress.failed) == (State.DONE, 5, {"msg_size_too_large": 2})
+    wait_until(lambda: len(read_topic(service.bootstrap_servers, target)) == 5, "the messages")
+    assert sorted(record.value() or b"" for record in read_topic(service.bootstrap_servers, target)) == sent

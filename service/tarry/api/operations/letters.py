@@ -3,11 +3,13 @@
 A letter of which there is a note is done with, and notes come behind their letters. So the notes of a partition are
 read first; they are one bit for each offset. Then the letters are read in their order.
 
-Of several letters of a name only the youngest is sent: it is the one that would wait. The others stay, and a later
-operation finds them.
+Of several letters of a name only the youngest is sent, and no other one if it was sent before: it is what the sender
+wants now, and an older one would bring back what is out of date. The others stay, until they are dismissed. A letter
+that was dismissed does not count.
 """
 
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Final
 
@@ -155,43 +157,53 @@ class LetterSteps:
             start = self._inspector.offsets.starts([log])[log]
             # Also what an open transaction hides, such as one of a service that was killed: reading waits for its end.
             end = self._inspector.offsets.ends([log], committed=False)[log]
-            begin = max(start, left[0])
-            if begin < end:
-                yield from self._of_partition(log, begin, end, left[-1] + 1, handled)
+            begin, until = max(start, left[0]), min(left[-1] + 1, end)
+            if begin < until:
+                yield from self._of_partition(log, begin, until, end, handled)
 
-    def _of_partition(self, log: Place, begin: int, end: int, until: int, handled: Bits) -> Iterator[Step]:
-        until = min(until, end)
-        done, youngest = Bits(until - begin), self._youngest(log, begin, until)
+    def _of_partition(self, log: Place, begin: int, until: int, end: int, handled: Bits) -> Iterator[Step]:
+        noted, dismissed = Bits(end - begin), Bits(end - begin)
         for note in _notes(self._inspector, log, begin, end):
             if note is not None:
-                done.add(note.offset - begin)
-        step = Step()
-        for _, record in self._inspector.records({log: begin}, {log: until}):
-            offset = record.offset() or 0
-            number = self._asked.picked.number(log[1], offset)
-            if number is None or number in handled:
-                continue
-            if offset - begin in done:
-                step.leave(number, Left.DONE_BY_OTHERS)
-            else:
-                self._handle(step, number, log, record, youngest)
-            if len(step) >= AT_ONCE or step.size_bytes >= BYTES_AT_ONCE:
+                noted.add(note.offset - begin)
+                if note.is_dismissed:
+                    dismissed.add(note.offset - begin)
+        youngest = self._youngest(log, begin, end, dismissed)
+        at = begin
+        while at < until:
+            step = Step()
+            # Closed before the step is executed: that may read the same log with the same reader.
+            with closing(self._inspector.records({log: at}, {log: until})) as records:
+                at = until
+                for _, record in records:
+                    offset = record.offset() or 0
+                    number = self._asked.picked.number(log[1], offset)
+                    if number is None or number in handled:
+                        continue
+                    if offset - begin in noted:
+                        step.leave(number, Left.DONE_BY_OTHERS)
+                    else:
+                        self._handle(step, number, log, record, youngest)
+                    if len(step) >= AT_ONCE or step.size_bytes >= BYTES_AT_ONCE:
+                        at = offset + 1
+                        break
+            if len(step):
                 yield step
-                step = Step()
-        if len(step):
-            yield step
 
-    def _youngest(self, log: Place, begin: int, until: int) -> dict[tuple[bytes | None, bytes], int]:
-        """Return the last letter of each name, by key and name."""
+    def _youngest(self, log: Place, begin: int, end: int, dismissed: Bits) -> dict[tuple[bytes | None, bytes], int]:
+        """Return the last letter of each name that one of the letters has, by key and name; not a dismissed one."""
         found: dict[tuple[bytes | None, bytes], int] = {}
         if self._asked.act is not Act.REDRIVE:
             return found
-        for _, record in self._inspector.records({log: begin}, {log: until}):
+        for _, record in self._inspector.records({log: begin}, {log: end}):
             offset = record.offset() or 0
-            if self._asked.picked.number(log[1], offset) is not None:
-                name = name_of(headers_of(record), record.key(), keys_are_names=self._keys_are_names)
-                if name is not None:
-                    found[record.key(), name] = offset
+            if offset - begin in dismissed:
+                continue
+            name = name_of(headers_of(record), record.key(), keys_are_names=self._keys_are_names)
+            if name is not None and (
+                (record.key(), name) in found or self._asked.picked.number(log[1], offset) is not None
+            ):
+                found[record.key(), name] = offset
         return found
 
     def _handle(

@@ -17,7 +17,7 @@ class Left(StrEnum):
     CANCEL_BY_NAME = "cancel-by-name"
     NOT_UTF8 = "header-not-utf8"
     OLDER_OF_ITS_NAME = "older-of-its-name"
-    """A younger letter of its name is sent."""
+    """There is a younger letter of its name, sent or not."""
     NOT_WAITING = "not-waiting"
     """The message was delivered, cancelled or replaced meanwhile."""
     CANCELLED = "cancelled"
