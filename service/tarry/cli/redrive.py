@@ -46,10 +46,10 @@ def redrive(
     """Send dead letters again.
 
     Each dead letter is sent once, even if the command runs again: the same transaction writes a record to the
-    dead-letter topic that marks the dead letter as sent. Messages of one key keep their order; but of messages with the
-    same key and name, only the newest is delivered, and none of them if a newer one waits: the service skips the
-    others. A stopped key of a RetryingConsumer continues with the first dead letter of that key. A dead letter that has
-    expired would be dead again: the command leaves it out, unless --expired is given.
+    dead-letter topic that marks the dead letter as sent. Messages of one key keep their order; but of dead letters with
+    the same key and name, only the newest is sent, and the service skips it if a newer message waits. A stopped key of
+    a RetryingConsumer continues with the first dead letter of that key. A dead letter that has expired would be dead
+    again: the command leaves it out, unless --expired is given. One that Kafka refuses stays.
 
     Examples:
       tarry redrive orders.billing.dead --to orders --dry-run
@@ -59,12 +59,16 @@ def redrive(
     _, cluster = configured(config, bootstrap_servers)
     with closing(Bar()) as bar:
         redriving = Redrive(cluster, dead, lambda text: typer.echo(f"tarry: {text}", err=True), bar.advance)
-        found = redriving.sendable(redriving.look(conditions), expired=expired) if dry_run else []
+        found = redriving.sendable(to, conditions, expired=expired) if dry_run else []
         sent = 0 if dry_run else redriving.run(to, conditions, expired=expired)
     if dry_run:
         show(found, "send", to, as_json=as_json)
     else:
-        typer.echo(json.dumps({"sent": sent, "to": to}) if as_json else f"sent {sent:,} to {to}")
+        refused = redriving.refused
+        more = f", {refused:,} refused" if refused else ""
+        typer.echo(
+            json.dumps({"sent": sent, "refused": refused, "to": to}) if as_json else f"sent {sent:,} to {to}{more}"
+        )
 
 
 def show(letters: list[DeadLetter], act: str, to: str | None = None, *, as_json: bool) -> None:

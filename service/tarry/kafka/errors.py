@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from confluent_kafka import KafkaError, KafkaException
 
 from tarry.errors import AbortableError, BrokerError, FatalError, RetriableError
+from tarry.headers import ErrorCode
 
 PASSING = frozenset(
     {
@@ -88,6 +89,18 @@ All others are final: the request, its sender or the data are at fault, and a re
 codes of the client library, so that a new one must be classified.
 """
 
+REFUSALS = {
+    KafkaError.MSG_SIZE_TOO_LARGE: ErrorCode.TOO_LARGE,
+    KafkaError.RECORD_LIST_TOO_LARGE: ErrorCode.TOO_LARGE,
+    KafkaError.TOPIC_EXCEPTION: ErrorCode.BAD_TARGET,
+    KafkaError.INVALID_RECORD: ErrorCode.REJECTED_BY_BROKER,
+    KafkaError.POLICY_VIOLATION: ErrorCode.REJECTED_BY_BROKER,
+}
+"""Errors of a record that is refused for good, with the error code of its dead letter."""
+
+ANOTHER_IS_INVALID = KafkaError._INVALID_DIFFERENT_RECORD
+"""The client library's error for the valid records of a refused batch, if the broker has named the invalid ones."""
+
 _CAUSED_BY_ANOTHER = frozenset(
     {
         KafkaError._PURGE_QUEUE,
@@ -103,6 +116,11 @@ _CAUSED_BY_ANOTHER = frozenset(
 def is_caused_by_another(error: KafkaError) -> bool:
     """Return whether a delivery report says that a record failed only because another record of its transaction did."""
     return error.code() in _CAUSED_BY_ANOTHER
+
+
+def is_refusal(error: KafkaError) -> bool:
+    """Return whether a delivery report says that a record, or another record of its batch, was refused permanently."""
+    return error.code() in REFUSALS or error.code() == ANOTHER_IS_INVALID
 
 
 def translate(error: KafkaError, doing: str) -> BrokerError:

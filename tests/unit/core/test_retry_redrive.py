@@ -7,11 +7,12 @@ from tarry.client.retry.core.key_queue import Ticket
 from tarry.client.retry.core.redrive import (
     Condition,
     DeadLetter,
+    dismissed,
     is_stranger,
     matching_letters,
+    older_of_names,
     sent_again,
     without_expired,
-    youngest_first,
 )
 from tarry.errors import ConfigError
 
@@ -120,17 +121,24 @@ def test_where_the_key_is_the_name_each_letter_with_a_key_is_named() -> None:
     assert record.headers == [("x-delay", b"5")]
 
 
-def test_of_a_name_the_youngest_letter_is_sent_first() -> None:
+def places(*offsets: int) -> set[tuple[int, int]]:
+    return {(3, offset) for offset in offsets}
+
+
+def test_of_a_name_each_letter_but_the_youngest_is_an_older_one() -> None:
     letters = [named(0), letter(1), named(2, b"other"), named(3), named(4, key=b"l"), named(5)]
-    ordered = youngest_first(letters, keys_are_names=False)
-    assert [one.offset for one in ordered] == [5, 1, 2, 3, 4, 0]
+    assert older_of_names(letters, keys_are_names=False) == places(0, 3)
+    # To be redriven does not make the youngest out of date, and to be dismissed does.
+    assert older_of_names([*letters, note(5)], keys_are_names=False) == places(0, 3)
+    note_of_5 = DeadLetter(3, 99, *dismissed("delays.dead", 3, 5)[2:])
+    assert older_of_names([*letters, note_of_5], keys_are_names=False) == places(0)
 
 
-def test_where_the_key_is_the_name_the_youngest_letter_of_a_key_is_sent_first() -> None:
+def test_where_the_key_is_the_name_each_letter_of_a_key_but_the_youngest_is_an_older_one() -> None:
     letters = [letter(0), letter(1), letter(2, b"l")]
-    assert [one.offset for one in youngest_first(letters, keys_are_names=True)] == [1, 0, 2]
-    unnamed = [one._replace(key=None) for one in letters]
-    assert youngest_first(unnamed, keys_are_names=True) == unnamed
+    assert older_of_names(letters, keys_are_names=True) == places(0)
+    assert older_of_names(letters, keys_are_names=False) == set()
+    assert older_of_names([one._replace(key=None) for one in letters], keys_are_names=True) == set()
 
 
 NOW_MS = 1_700_000_000_000

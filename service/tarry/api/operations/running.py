@@ -28,6 +28,7 @@ from tarry.client.retry.writing import RefusedRecord, deliver
 from tarry.clock import Clock
 from tarry.config import Config
 from tarry.errors import RetriableError, UsageError
+from tarry.kafka.errors import is_refusal
 from tarry.kafka.inspector import Inspector
 from tarry.kafka.origins import topic_id_of
 from tarry.kafka.rights import DENIED
@@ -36,7 +37,6 @@ from tarry.kafka.status import statuses_of
 from tarry.kafka.topics import DEAD, NO_TOPIC, OPERATIONS, TopicAdmin
 from tarry.kafka.transaction import Transactor
 from tarry.service.app import policy_at
-from tarry.service.worker.verdicts import is_refusal
 
 TELL_EVERY_MS: Final = 2_000
 """How often progress is written while nothing is handled: other replicas must hear of it."""

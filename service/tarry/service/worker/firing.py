@@ -21,7 +21,7 @@ from confluent_kafka import KafkaError
 from tarry.core.message import HeldMessage
 from tarry.core.partition import PartitionState
 from tarry.errors import AbortableError, RetriableError
-from tarry.kafka.errors import is_caused_by_another
+from tarry.kafka.errors import is_caused_by_another, is_refusal
 from tarry.kafka.settings import BATCH_BYTES
 from tarry.kafka.topics import DEAD
 from tarry.kafka.types import OffsetMetadata, Place
@@ -37,7 +37,6 @@ from tarry.service.worker.targets import Targets
 from tarry.service.worker.verdicts import (
     end_refused_schedules,
     intakes_of,
-    is_refusal,
     is_unknown_target,
     may_condemn,
     validate,

@@ -28,6 +28,7 @@ from tarry.core.message import HeldMessage
 from tarry.core.partition import PartitionState
 from tarry.errors import LogError, RetriableError
 from tarry.kafka.clients import Clients
+from tarry.kafka.errors import is_refusal
 from tarry.kafka.partition_logs import proof_of
 from tarry.kafka.settings import ALONE_BYTES, BATCH_BYTES
 from tarry.kafka.topics import DEAD
@@ -46,7 +47,6 @@ from tarry.service.worker.verdicts import (
     Verdicts,
     end_refused_schedules,
     intakes_of,
-    is_refusal,
     validate,
     verdicts_of,
 )

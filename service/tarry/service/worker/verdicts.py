@@ -14,6 +14,7 @@ from tarry.core.delivery import delivery_headers, source_prefix
 from tarry.core.message import HeldMessage
 from tarry.core.wire import batch_bytes
 from tarry.headers import ErrorCode
+from tarry.kafka.errors import ANOTHER_IS_INVALID, REFUSALS, is_refusal
 from tarry.kafka.types import Place
 from tarry.service.worker.batches import Batches
 from tarry.service.worker.targets import Targets
@@ -29,19 +30,9 @@ Verdicts = dict[tuple[Place, int], Verdict]
 
 _NONE: Verdicts = {}
 
-_PERMANENT = {
-    KafkaError.MSG_SIZE_TOO_LARGE: ErrorCode.TOO_LARGE,
-    KafkaError.RECORD_LIST_TOO_LARGE: ErrorCode.TOO_LARGE,
-    KafkaError.TOPIC_EXCEPTION: ErrorCode.BAD_TARGET,
-    KafkaError.INVALID_RECORD: ErrorCode.REJECTED_BY_BROKER,
-    KafkaError.POLICY_VIOLATION: ErrorCode.REJECTED_BY_BROKER,
-}
-
 _UNKNOWN_TARGET = frozenset(
     {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION}
 )
-_ANOTHER_IS_INVALID = KafkaError._INVALID_DIFFERENT_RECORD
-"""The client library's error for the valid records of a refused batch, if the broker has named the invalid ones."""
 
 Reports = dict[int, list[tuple[Place, HeldMessage, KafkaError]]]
 """Delivery reports of records that were refused permanently, or whose batch was, by partition of their target."""
@@ -156,11 +147,6 @@ def intakes_of(batches: Batches) -> set[str]:
     return {state.intake for state, batch in batches if batch.followers}
 
 
-def is_refusal(error: KafkaError) -> bool:
-    """Return whether a delivery report says that a record, or another record of its batch, was refused permanently."""
-    return error.code() in _PERMANENT or error.code() == _ANOTHER_IS_INVALID
-
-
 def is_unknown_target(error: KafkaError) -> bool:
     """Return whether a delivery report says that the record's topic or partition does not exist."""
     return error.code() in _UNKNOWN_TARGET
@@ -168,7 +154,7 @@ def is_unknown_target(error: KafkaError) -> bool:
 
 def refusal_of(error: KafkaError) -> ErrorCode | None:
     """Return the error code of a dead letter for a permanent refusal of this very record; None for other errors."""
-    return _PERMANENT.get(error.code())
+    return REFUSALS.get(error.code())
 
 
 def verdicts_of(reports: Reports, *, alone: bool) -> Verdicts:
@@ -185,7 +171,7 @@ def verdicts_of(reports: Reports, *, alone: bool) -> Verdicts:
     verdicts = {}
     for of_partition in reports.values():
         sure = alone or len(of_partition) == 1
-        some_named = any(error.code() == _ANOTHER_IS_INVALID for _, _, error in of_partition)
+        some_named = any(error.code() == ANOTHER_IS_INVALID for _, _, error in of_partition)
         for place, message, error in of_partition:
             if not sure and not (some_named and error.code() == KafkaError.INVALID_RECORD):
                 continue

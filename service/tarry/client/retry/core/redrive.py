@@ -1,7 +1,8 @@
 """Redriving dead letters: which ones, in which order, and as which records; pure.
 
 A named message may have a younger one of its name by now. So a named letter is sent on the condition that none waits.
-Of several letters of a name the youngest is sent first: it is the one that waits then.
+Of several letters of a name only the youngest is sent: an older one would bring back what is out of date, once the
+youngest is delivered.
 
 The letter of a schedule may be a next record, which the service wrote. It follows nothing any more, so it is sent as
 the sender wrote it, and the schedule begins anew.
@@ -10,7 +11,6 @@ A letter that has expired would be dead again. So it is left out or, if that is 
 """
 
 import re
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
 from typing import NamedTuple
@@ -202,22 +202,29 @@ def _place(letter: DeadLetter) -> tuple[int, int, int]:
     return ticket.episode, ticket.number, letter.offset
 
 
-def youngest_first(letters: Sequence[DeadLetter], *, keys_are_names: bool) -> list[DeadLetter]:
-    """Return letters in the order in which they are sent: those of the same name change places among themselves.
+def older_of_names(records: Sequence[DeadLetter], *, keys_are_names: bool) -> set[tuple[int, int]]:
+    """Return the partition and offset of each letter behind which another one of its key and name came.
+
+    That one counts also if it was redriven, but not if it was dismissed.
 
     Args:
-        letters: from `matching_letters`.
+        records: all records of the dead-letter topic, those of a partition in the order of their offsets.
         keys_are_names: whether the intake to send them to takes the key for a name.
     """
-    places: dict[tuple[int, bytes | None, bytes], list[int]] = defaultdict(list)
-    for place, letter in enumerate(letters):
-        if (name := name_of(letter.headers, letter.key, keys_are_names=keys_are_names)) is not None:
-            places[letter.partition, letter.key, name].append(place)
-    ordered = list(letters)
-    for found in places.values():
-        for place, other in zip(found, reversed(found), strict=True):
-            ordered[place] = letters[other]
-    return ordered
+    notes = [(record.partition, record.note) for record in records]
+    dismissed = {(partition, note.offset) for partition, note in notes if note is not None and note.is_dismissed}
+    last: dict[tuple[int, bytes | None, bytes], tuple[int, int]] = {}
+    older: set[tuple[int, int]] = set()
+    for letter in records:
+        name = name_of(letter.headers, letter.key, keys_are_names=keys_are_names)
+        place = letter.partition, letter.offset
+        if name is None or place in dismissed:
+            continue
+        named = letter.partition, letter.key, name
+        if named in last:
+            older.add(last[named])
+        last[named] = place
+    return older
 
 
 def name_of(headers: Headers, key: bytes | None, *, keys_are_names: bool) -> bytes | None:
