@@ -1,5 +1,9 @@
 """A dead letter that Kafka refuses to take again: it stays, and holds up no other one."""
 
+import uuid
+
+from tarry.client.retry.core.journey import Journey
+from tarry.client.retry.core.key_queue import Ticket
 from tarry.client.retry.redrive import Redrive
 from tests.contracts.steps import Reading
 from tests.support.contract import Kafka
@@ -27,3 +31,19 @@ def test_a_letter_that_is_refused_stays_and_all_others_are_sent_once(kafka: Kafk
     again = Redrive(kafka.cluster, topic, warnings.append, ignore)
     assert (again.run(other, []), again.refused) == (2, 0)
     assert Redrive(kafka.cluster, topic, warnings.append, ignore).run(other, []) == 0
+
+
+def test_a_letter_of_a_partition_that_the_topic_does_not_have_stays_and_all_others_are_sent(
+    kafka: Kafka, topic: str
+) -> None:
+    target = kafka.make_topic()
+    for number in range(3):
+        journey = Journey(str(uuid.UUID(int=number)), f"{target}/{9 if number == 1 else 0}/0", Ticket(0, 0)).headers()
+        headers = [(name.encode(), value) for name, value in journey]
+        kafka.put_raw(topic, [*headers, (b"tarry-error", b"final-error")], b"k", b"%d" % number)
+    warnings: list[str] = []
+    redrive = Redrive(kafka.cluster, topic, warnings.append, ignore)
+    assert (redrive.run(target, []), redrive.refused) == (2, 1)
+    reading = Reading(kafka, {(target, 0): 0})
+    assert reading.until_end(target, kafka.settled_end(target)) == [b"0", b"2"]
+    assert f"{topic}/0 at offset 1 is left out: could not send to {target}: " in "".join(warnings)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tarry.client.retry.core.journey import Journey
+from tarry.client.retry.core.journey import Journey, journey_of
 from tarry.client.retry.core.key_queue import Ticket
 from tarry.client.retry.core.redrive import (
     Condition,
@@ -14,7 +14,7 @@ from tarry.client.retry.core.redrive import (
     sent_again,
     without_expired,
 )
-from tarry.errors import ConfigError
+from tarry.errors import ConfigError, HeaderError
 
 ID = "8e8c5b0c-0f5d-4b3e-9a55-0c6b1a3f4d21"
 
@@ -84,6 +84,21 @@ def test_a_dead_letter_of_an_intake_keeps_its_request() -> None:
     dead = DeadLetter(0, 1, b"k", b"v", [("tarry-target", b"t"), ("tarry-error", b"x"), ("tarry-error-detail", b"y")])
     record, _ = sent_again(dead, "delays.dead", "delays")
     assert record == ("delays", -1, b"k", b"v", [("tarry-target", b"t")])
+
+
+def test_a_dead_letter_of_an_intake_does_not_choose_its_partition_by_the_headers_of_a_retry() -> None:
+    forged = Journey(ID, "delays/99/17", Ticket(1, 2)).headers()
+    dead = DeadLetter(0, 1, b"k", b"v", [*forged, ("tarry-expires-at", b"soon"), ("tarry-error", b"bad-time")])
+    record, _ = sent_again(dead, "delays.dead", "delays")
+    assert record == ("delays", -1, b"k", b"v", [*forged, ("tarry-expires-at", b"soon")])
+
+
+@pytest.mark.parametrize(
+    "source", ["orders/2147483648/1", "orders/-1/1", "orders/1/-1", "orders/1/9223372036854775808"]
+)
+def test_a_place_that_no_record_has_is_no_journey(source: str) -> None:
+    with pytest.raises(HeaderError, match="did not send this record"):
+        journey_of(Journey(ID, source, Ticket(1, 2)).headers())
 
 
 def test_a_dead_occurrence_begins_its_schedule_anew() -> None:

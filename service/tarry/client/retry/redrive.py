@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from confluent_kafka import Message
+from confluent_kafka import KafkaError, Message
 
 from tarry.client.retry.core.message import OutgoingRecord
 from tarry.client.retry.core.redrive import (
@@ -109,8 +109,8 @@ class Redrive:
         youngest = [letter for letter in able if (letter.partition, letter.offset) not in older]
         if len(youngest) < len(able):
             self._on_warning(
-                f"{len(able) - len(youngest):,} of {self._dead} are left out, because there is a younger letter of their "
-                "key and name: dismiss that one, or these"
+                f"{len(able) - len(youngest):,} of {self._dead} are left out, because there is a younger letter of the "
+                "same key and name: dismiss that one, or these"
             )
         selected = without_expired(youngest, SystemClock().now_ms(), revive=expired)
         if selected.expired:
@@ -242,7 +242,7 @@ class Redrive:
         refused = deliver(transactor, records)
         if refused is None:
             transactor.commit()
-        elif not is_refusal(refused.error) or refused.error.code() in NO_TOPIC:
+        elif refused.error.code() in NO_TOPIC or not _is_for_good(refused.error):
             transactor.abort()
             raise UsageError(_could_not(refused))
         return refused
@@ -279,6 +279,11 @@ class Redrive:
 
 def _could_not(refused: RefusedRecord) -> str:
     return f"could not send to {refused.topic}: {refused.error.str()}"
+
+
+def _is_for_good(error: KafkaError) -> bool:
+    """Whether a record is refused each time: also one whose original partition the topic does not have (any more)."""
+    return is_refusal(error) or error.code() == KafkaError._UNKNOWN_PARTITION
 
 
 def redrive_id(dead: str) -> str:

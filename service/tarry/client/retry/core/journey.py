@@ -26,6 +26,9 @@ ALONE = 0
 MOST_OF_AN_ERROR = 500
 """How many characters of an error the headers hold at most."""
 
+_MAX_PARTITION = 2**31 - 1
+_MAX_OFFSET = 2**63 - 1
+
 _OURS = frozenset(
     {
         *(RETRY_ID, RETRY_SOURCE, RETRY_TICKET, RETRY_HOP, RETRY_ATTEMPTS, RETRY_REDRIVEN),
@@ -123,11 +126,13 @@ def journey_of(headers: Iterable[tuple[str, bytes | None]]) -> Journey:
             found.get(RETRY_FIRST_ERROR, ""),
             found.get(RETRY_LAST_ERROR, ""),
         )
-        _ = journey.partition, journey.offset
+        is_place = 0 <= journey.partition <= _MAX_PARTITION and 0 <= journey.offset <= _MAX_OFFSET
     except KeyError as error:
         raise HeaderError(f"the RetryingConsumer did not send this record: it has no header {error.args[0]}") from error
     except (ValueError, IndexError) as error:
         raise HeaderError(f"the RetryingConsumer did not send this record: a tarry-retry-* header: {error}") from error
+    if not is_place:
+        raise HeaderError(f"the RetryingConsumer did not send this record: {RETRY_SOURCE} is no place of a record")
     return journey
 
 

@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from tarry.client.retry.core.journey import RETRY_REDRIVEN, RETRY_SOURCE, Headers, journey_of, own_headers
 from tarry.client.retry.core.message import OutgoingRecord
+from tarry.client.retry.core.names import DEAD
 from tarry.core.request.header_values import HeaderFault, expiry_in, read_delay
 from tarry.errors import ConfigError, HeaderError
 from tarry.headers import (
@@ -263,7 +264,8 @@ def _record_of(letter: DeadLetter, dead: str, to: str) -> OutgoingRecord:
         journey = journey_of(letter.headers)
     except HeaderError:
         journey = None
-    if journey is None or letter.text(TARGET):  # an intake's dead letter: keep the request headers
+    # An intake's dead letter: keep the request headers. Those of a journey are its sender's, if it has some.
+    if journey is None or letter.text(TARGET) or dead == to + DEAD:
         headers = [one for one in letter.headers if one[0] not in {ERROR, ERROR_DETAIL, NEXT}]
         return OutgoingRecord(to, -1, letter.key, letter.value, headers)
     headers = [
