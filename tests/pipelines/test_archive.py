@@ -88,6 +88,7 @@ def test_dead_letters_keep_all_that_they_had(
     headers: list[tuple[str, bytes | None]] = [
         ("a", b"\xff"),
         ("a", None),
+        ("tarry-error", b"the sender's own"),
         ("tarry-error", b"no-target"),
         ("tarry-error-detail", "fällt aus".encode()),
     ]

@@ -82,14 +82,15 @@ def dead_letters(records: DataFrame) -> DataFrame:
     Columns: hour (text, as in `results`, of the record's timestamp), intake, partition, offset, written (timestamp),
     error, detail, key, value, and all headers of the record.
     """
+    last_first = f.reverse("headers")  # of several errors the last one is the service's
     return records.select(
         _hour(f.col("timestamp")),
         _intake(DEAD),
         "partition",
         "offset",
         f.col("timestamp").alias("written"),
-        text_header(ERROR).alias("error"),
-        text_header(ERROR_DETAIL).alias("detail"),
+        text_header(ERROR, last_first).alias("error"),
+        text_header(ERROR_DETAIL, last_first).alias("detail"),
         "key",
         "value",
         "headers",
