@@ -34,3 +34,14 @@ def test_small_transactions_say_nothing_of_it() -> None:
     before = bound.bytes
     bound.grow(before // 3)
     assert bound.bytes == before
+
+
+def test_one_that_a_named_record_could_not_wait_for_is_followed_by_half_which_may_end() -> None:
+    bound = Bound()
+    bound.give_way(100 * MESSAGE)
+    assert (bound.bytes, bound.has_given_way) == (50 * MESSAGE, True)
+    bound.grow(1)
+    assert not bound.has_given_way
+    bound.give_way(50 * MESSAGE)
+    bound.shrink(25 * MESSAGE)
+    assert not bound.has_given_way

@@ -10,6 +10,8 @@ its limit was lowered: the next batches are smaller.
     16 MB       16 MB   5 s, and timed out
      8 MB        8 MB   3 s
      9 MB        9 MB   … an eighth more each time, until that is too much
+
+It is also smaller after a transaction that a named record could not wait for.
 """
 
 from collections.abc import Callable, Iterable, Sequence, Sized
@@ -46,11 +48,13 @@ _Taken = TypeVar("_Taken", bound=TakenMessages)
 class Bound:
     """The bound of one producer's transactions, or of those for one target."""
 
-    __slots__ = ("bytes",)
+    __slots__ = ("bytes", "has_given_way")
 
     def __init__(self) -> None:
         self.bytes = MOST_BYTES
         """The most bytes in the next transaction; its first message may exceed it."""
+        self.has_given_way = False
+        """Whether the last transaction was aborted because a named record waited for it."""
 
     @property
     def is_shrunk(self) -> bool:
@@ -60,9 +64,16 @@ class Bound:
     def shrink(self, tried_bytes: int) -> None:
         """Halve the bound after a transaction of `tried_bytes` failed, down to one message a transaction."""
         self.bytes = max(1, min(self.bytes, tried_bytes) // 2)
+        self.has_given_way = False
+
+    def give_way(self, tried_bytes: int) -> None:
+        """Halve the bound after a transaction of `tried_bytes` was aborted because a named record waited for it."""
+        self.shrink(tried_bytes)
+        self.has_given_way = True
 
     def grow(self, done_bytes: int) -> None:
         """Grow the bound after a transaction of `done_bytes` committed; one below half the bound proves nothing."""
+        self.has_given_way = False
         if self.is_shrunk and done_bytes >= self.bytes // 2:
             reached = max(self.bytes, done_bytes)
             self.bytes = min(MOST_BYTES, reached + max(1, reached // GROWTH))

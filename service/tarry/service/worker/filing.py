@@ -35,7 +35,7 @@ from tarry.kafka.refusals import end_lost
 from tarry.kafka.settings import ALONE_BYTES, BATCH_BYTES
 from tarry.kafka.topics import JOURNAL, RESULTS
 from tarry.service.metrics.families import FILED
-from tarry.service.worker.batches import MOST_ALONE, Bound, rotated, size_of, take_batches
+from tarry.service.worker.batches import MOST_ALONE, Bound, rotated, take_batches
 from tarry.service.worker.connections import GroupProducer
 from tarry.service.worker.context import Context
 from tarry.service.worker.side_transactions import Attempt, SideTransactions
@@ -171,6 +171,9 @@ class Filer(SideTransactions[_Attempt]):
 
     # -- 1 ----------------------------------------------------------------------------------------------------------
 
+    def _bound_of(self, _attempt: _Attempt) -> Bound:
+        return self._bound
+
     def _fitting_bytes(self) -> int:
         return ALONE_BYTES if self._suspects > 0 else BATCH_BYTES
 
@@ -273,7 +276,6 @@ class Filer(SideTransactions[_Attempt]):
 
     def _confirm(self, attempt: _Attempt) -> None:
         self._clear(len(attempt))
-        self._bound.grow(size_of(attempt.batches))
         lost: list[LogError] = []
         for state, filing in attempt.batches:
             if state.lost_ends:
@@ -297,7 +299,6 @@ class Filer(SideTransactions[_Attempt]):
 
     def _on_failure(self, attempt: _Attempt, reason: str) -> None:
         self._on_event("filing_aborted", reason=reason)
-        self._bound.shrink(size_of(attempt.batches))
         self._abort(attempt)
         self._next_ms = self._clock.monotonic_ms() + BACKOFF_MS
 

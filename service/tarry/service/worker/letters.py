@@ -23,7 +23,7 @@ from tarry.kafka.errors import error_of
 from tarry.kafka.partition_logs import level_log_of
 from tarry.kafka.settings import ALONE_BYTES
 from tarry.kafka.topics import DEAD, JOURNAL, RESULTS
-from tarry.service.worker.batches import MOST_ALONE, Bound, rotated, size_of, take_batches
+from tarry.service.worker.batches import MOST_ALONE, Bound, rotated, take_batches
 from tarry.service.worker.connections import GroupProducer
 from tarry.service.worker.context import Context
 from tarry.service.worker.counting import count_dead
@@ -108,6 +108,9 @@ class LetterWriter(SideTransactions[_Attempt]):
 
     # -- 1 ----------------------------------------------------------------------------------------------------------
 
+    def _bound_of(self, _attempt: _Attempt) -> Bound:
+        return self._bound
+
     def _fitting_bytes(self) -> int:
         return ALONE_BYTES
 
@@ -166,7 +169,6 @@ class LetterWriter(SideTransactions[_Attempt]):
     # -- 2 ----------------------------------------------------------------------------------------------------------
 
     def _confirm(self, attempt: _Attempt) -> None:
-        self._bound.grow(size_of(attempt.batches))
         for state, letters in attempt.batches:
             state.confirm_letters(letters)
             count_dead(self._tally, state.intake, letters)
@@ -176,7 +178,6 @@ class LetterWriter(SideTransactions[_Attempt]):
 
     def _on_failure(self, attempt: _Attempt, reason: str) -> None:
         self._on_event("dead_letters_not_written", reason=reason)
-        self._bound.shrink(size_of(attempt.batches))
         self._abort(attempt)
         self._next_ms = self._clock.monotonic_ms() + BACKOFF_MS
 

@@ -33,7 +33,7 @@ from tarry.kafka.partition_logs import proof_of
 from tarry.kafka.settings import ALONE_BYTES, BATCH_BYTES
 from tarry.kafka.topics import DEAD
 from tarry.kafka.types import Place
-from tarry.service.worker.batches import MOST_ALONE, Bound, rotated, size_of, take_batches
+from tarry.service.worker.batches import MOST_ALONE, Bound, rotated, take_batches
 from tarry.service.worker.composing import Composer
 from tarry.service.worker.connections import GroupProducer
 from tarry.service.worker.context import Context
@@ -230,7 +230,7 @@ class Parking(SideTransactions[_Attempt]):
         is_paused = not attempt.is_purge and any(
             attempt.topic in self._paused(state.intake) for state, _ in attempt.batches
         )
-        return (is_paused and self._is_late()) or super()._is_wanted_back(attempt)
+        return is_paused or super()._is_wanted_back(attempt)
 
     def stop(self) -> None:
         """Abort the open attempt, so that its partitions can be given up; its messages are parked again.
@@ -340,6 +340,9 @@ class Parking(SideTransactions[_Attempt]):
             self._reading.want(state, topic)
         return bool(batches)
 
+    def _bound_of(self, attempt: _Attempt) -> Bound:
+        return self._purges.bound if attempt.is_purge else self._apart[attempt.topic].bound
+
     def _write(self, _attempt: _Attempt, state: PartitionState, batch: Batch) -> None:
         for letter in self._composer.write(state, batch, self._targets.partitions, self._clock.now_ms()):
             self._verdicts.pop((state.place, letter.sequence), None)
@@ -372,14 +375,12 @@ class Parking(SideTransactions[_Attempt]):
         count_delivered(self._tally, attempt.batches, committed_ms)
         self._deliveries.note(attempt.batches, committed_ms)
         if attempt.is_purge:
-            self._purges.bound.grow(size_of(attempt.batches))
             for state, batch in attempt.batches:
                 if batch.resolutions:
                     self._on_event("purged", target=attempt.topic, topic=state.intake, partition=state.partition)
             return
         apart = self._apart[attempt.topic]
         apart.try_at_ms, apart.pause_ms = self._clock.monotonic_ms(), FIRST_RETRY_MS
-        apart.bound.grow(size_of(attempt.batches))
 
     def _on_refusal(self, attempt: _Attempt) -> None:
         """Keep the verdicts on the refused records, as far as they are certain, and try again at once."""
@@ -395,7 +396,6 @@ class Parking(SideTransactions[_Attempt]):
     def _on_failure(self, attempt: _Attempt, reason: str) -> None:
         if attempt.is_purge:
             self._on_event("purge_aborted", target=attempt.topic, reason=reason)
-            self._purges.bound.shrink(size_of(attempt.batches))
             self._purges.try_at_ms = self._clock.monotonic_ms() + FIRST_RETRY_MS
             self._abort(attempt)
             return
@@ -404,7 +404,6 @@ class Parking(SideTransactions[_Attempt]):
         denied = self._targets.denied(intakes, self._clock.monotonic_ms()) if intakes else ()
         is_known = end_refused_schedules(attempt.batches, attempt.own_failures, denied)
         apart.is_doubtful = not is_known
-        apart.bound.shrink(size_of(attempt.batches))
         self._put_back(attempt)
         if attempt.can_be_less or is_known:
             apart.try_at_ms = self._clock.monotonic_ms()

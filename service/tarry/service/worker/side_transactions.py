@@ -2,8 +2,11 @@
 
     1. begin    take messages, open a transaction, hand the records to the client library
     2. look     every turn, without waiting: delivered → send offsets and commit; failed, or a record was refused
-                permanently, or a named record replaces or cancels a message → abort, put the messages back, and try
-                again
+                permanently, or a named record waits to replace or cancel a message → abort, put the messages back, and
+                try again
+
+A named record never makes two transactions in a row abort. The next one takes half as much, and may end, so there is
+progress however long a target takes, and however often its messages are replaced.
 
 Such a transaction commits no offset of the intake, because other transactions may hold messages of the intake. It
 commits an offset of the journal, which no process reads, so that the broker checks our membership. Its journal record
@@ -21,13 +24,16 @@ from tarry.errors import AbortableError
 from tarry.kafka.clients import Clients
 from tarry.kafka.errors import error_of
 from tarry.kafka.settings import BATCH_BYTES
-from tarry.service.worker.batches import TakenMessages
+from tarry.service.worker.batches import Bound, TakenMessages, size_of
 from tarry.service.worker.connections import GroupProducer
 from tarry.service.worker.context import Context
 from tarry.service.worker.side_producer import SideProducer
 
 WANTED_BACK_AFTER_MS = 1_000
-"""How long a named record waits for a transaction that has the message that it replaces or cancels."""
+"""How long a named record waits for records of a transaction that has the message that it replaces or cancels.
+
+If that transaction was aborted, it waits for the next one until that has ended: at most until its records time out.
+"""
 
 _Taken = TypeVar("_Taken", bound=TakenMessages)
 
@@ -75,8 +81,8 @@ class SideTransactions(ABC, Generic[_Attempt]):
         self._tally = context.tally
         self._producer = SideProducer(producer.transactor, clients, context.clock, self._fitting_bytes)
         self._attempt: _Attempt | None = None
-        self._began_ms = 0
-        """When the open transaction began; monotonic."""
+        self._written_ms = 0
+        """When the last records of the open transaction were handed over; monotonic."""
 
     @property
     def is_open(self) -> bool:
@@ -115,7 +121,7 @@ class SideTransactions(ABC, Generic[_Attempt]):
 
     def _begin(self, attempt: _Attempt) -> None:
         self._attempt = attempt
-        self._began_ms = self._clock.monotonic_ms()
+        self._written_ms = self._clock.monotonic_ms()
         self._producer.begin()
         try:
             for state, batch in attempt.batches:
@@ -129,6 +135,10 @@ class SideTransactions(ABC, Generic[_Attempt]):
     def _fitting_bytes(self) -> int:
         """Return the largest batch that the next producer may send, in bytes."""
         return BATCH_BYTES
+
+    @abstractmethod
+    def _bound_of(self, attempt: _Attempt) -> Bound:
+        """Return the bound by which the messages of a transaction were taken."""
 
     @abstractmethod
     def _write(self, attempt: _Attempt, state: PartitionState, batch: Any) -> None:
@@ -152,44 +162,53 @@ class SideTransactions(ABC, Generic[_Attempt]):
 
     def _look(self, attempt: _Attempt) -> None:
         queued = self._transactor.push()
-        if self._is_wanted_back(attempt):
-            # What a named record replaces or cancels must not be delivered, so this is tried again without it.
-            self._abort(attempt)
-        elif attempt.is_refused:
+        if attempt.is_refused:
             self._on_refusal(attempt)
         elif attempt.failure:
-            self._on_failure(attempt, attempt.failure)
-        elif not queued and not self._has_written_last(attempt):
+            self._fail_attempt(attempt, attempt.failure)
+        elif queued:
+            if self._is_late() and self._is_wanted_back(attempt):
+                self._bound_of(attempt).give_way(size_of(attempt.batches))
+                self._abort(attempt)
+        elif not self._has_written_last(attempt):
             self._commit(attempt)
 
     def _has_written_last(self, attempt: _Attempt) -> bool:
         try:
-            return self._write_last(attempt)
+            if not self._write_last(attempt):
+                return False
         except AbortableError as error:
             attempt.failure = str(error)
         except KafkaException as exception:
             attempt.failure = error_of(exception).str()
+        self._written_ms = self._clock.monotonic_ms()
         return True
 
     def _is_wanted_back(self, attempt: _Attempt) -> bool:
-        """Whether a named record waits for the end of this transaction, which takes too long to wait for it.
-
-        Most are over within milliseconds. If each was aborted, a steady stream of records of its names would stop it.
-        """
-        return self._is_late() and any(state.wants_back() for state, _ in attempt.batches)
+        """Whether a named record waits for the end of this transaction, and the last one was not aborted for that."""
+        has_given_way = self._bound_of(attempt).has_given_way
+        return not has_given_way and any(state.wants_back() for state, _ in attempt.batches)
 
     def _is_late(self) -> bool:
-        """Whether the open transaction takes longer than others wait for its end."""
-        return self._clock.monotonic_ms() - self._began_ms >= WANTED_BACK_AFTER_MS
+        """Whether the records of the open transaction take longer than others wait for them.
+
+        Most take milliseconds. If each transaction was aborted at once, many would be for nothing.
+        """
+        return self._clock.monotonic_ms() - self._written_ms >= WANTED_BACK_AFTER_MS
 
     def _commit(self, attempt: _Attempt) -> None:
         try:
             self._producer.prove_and_commit((state.place for state, _ in attempt.batches), self._membership)
         except AbortableError as error:
-            self._on_failure(attempt, str(error))
+            self._fail_attempt(attempt, str(error))
             return
         self._attempt = None
+        self._bound_of(attempt).grow(size_of(attempt.batches))
         self._confirm(attempt)
+
+    def _fail_attempt(self, attempt: _Attempt, reason: str) -> None:
+        self._bound_of(attempt).shrink(size_of(attempt.batches))
+        self._on_failure(attempt, reason)
 
     def _abort(self, attempt: _Attempt) -> None:
         """Put the messages back, and build the next producer: that ends the transaction."""
