@@ -64,12 +64,14 @@ class Reading:
         self._clock = clock
         self._tally = context.tally
         self._on_event = context.on_event
-        self._paused = False
-        """Whether reading is paused because memory exceeds the budget."""
+        self._is_full = False
+        """Whether reading must be paused because memory exceeds the budget."""
         self._held_up_since_ms: int | None = None
         """Since when nothing is read because too many messages wait to be filed; monotonic."""
         self._is_held_up = False
-        """Whether reading is paused for that cause."""
+        """Whether reading must be paused because that lasts."""
+        self._is_paused = False
+        """Whether reading is paused, for one cause or both."""
         self._is_quiet = False
         """Whether the last read found nothing."""
         self.is_hurried = False
@@ -82,8 +84,8 @@ class Reading:
             starts: the offsets to begin at.
             others: partitions that are read already; they resume too, because a replay is never paused.
         """
-        if self._paused or self._is_held_up:
-            self._paused = self._is_held_up = False
+        if self._is_paused:
+            self._is_paused = self._is_full = self._is_held_up = False
             self._held_up_since_ms = None
             self._reader.resume(others)
         self._reader.open(starts)
@@ -95,7 +97,7 @@ class Reading:
     @property
     def is_quiet(self) -> bool:
         """Whether the last read found nothing, so that the next one returns with the first record."""
-        return self._is_quiet and not (self._paused or self._is_held_up)
+        return self._is_quiet and not self._is_paused
 
     def turn(self, states: Mapping[Place, PartitionState], wait_ms: int) -> None:
         """Read records, or wait for them; read nothing while too many messages wait that cannot be passed over.
@@ -104,38 +106,45 @@ class Reading:
             states: the states that take the records.
             wait_ms: the longest wait.
         """
-        self._keep_within_budget(states)
         self.is_hurried = False
-        if self._must_pause(states.values()):
-            self._hold_up(states, wait_ms)
-            return
-        self._held_up_since_ms = None
+        self._keep_within_budget(states)
+        must_wait = self._must_wait(states.values())
+        self._note_wait(must_wait=must_wait)
+        self._pause_or_resume(states)
         if self._is_held_up:
-            self._is_held_up = False
-            if not self._paused:
-                self._reader.resume(states)
+            self._read(states, wait_ms)
+            return
+        if must_wait:
+            self._clock.sleep(wait_ms / 1000)
+            return
         for _ in range(MOST_READS):
             is_more = self._read(states, 0 if self.is_hurried else wait_ms)
             self.is_hurried = is_more and any(state.passed_over.span for state in states.values())
             if not self.is_hurried:
                 break
 
-    def _hold_up(self, states: Mapping[Place, PartitionState], wait_ms: int) -> None:
-        """Read nothing; if that lasts, nothing but the logs of pauses."""
+    def _note_wait(self, *, must_wait: bool) -> None:
+        """Note for how long reading waits for messages to be filed."""
+        if not must_wait:
+            self._held_up_since_ms, self._is_held_up = None, False
+            return
         now_ms = self._clock.monotonic_ms()
         if self._held_up_since_ms is None:
             self._held_up_since_ms = now_ms
-        if not self._is_held_up and self._pausing.is_reading and now_ms - self._held_up_since_ms >= HELD_UP_MS:
+        elif self._pausing.is_reading and now_ms - self._held_up_since_ms >= HELD_UP_MS:
             self._is_held_up = True
-            if not self._paused:
-                self._reader.pause(states)
-        if self._is_held_up:
-            self._read(states, wait_ms)
-        else:
-            self._clock.sleep(wait_ms / 1000)
 
-    def _must_pause(self, states: Collection[PartitionState]) -> bool:
-        """Let far messages be passed over if too many wait; return whether reading must pause nevertheless."""
+    def _pause_or_resume(self, states: Iterable[Place]) -> None:
+        """Pause reading if there is a cause; resume it if none is left."""
+        must_pause = self._is_full or self._is_held_up
+        if must_pause and not self._is_paused:
+            self._reader.pause(states)
+        elif self._is_paused and not must_pause:
+            self._reader.resume(states)
+        self._is_paused = must_pause
+
+    def _must_wait(self, states: Collection[PartitionState]) -> bool:
+        """Let far messages be passed over if too many wait; return whether reading must wait nevertheless."""
         now_ms, most = self._clock.now_ms(), self._most_to_file
         behind = is_behind(states, most)
         others = [state for state in states if not state.pass_over(is_behind=behind, now_ms=now_ms)]
@@ -191,18 +200,16 @@ class Reading:
         return has_others
 
     def _keep_within_budget(self, states: Mapping[Place, PartitionState]) -> None:
-        """Pause reading while memory exceeds the budget, but never during a replay: without its end nothing fires."""
+        """Note whether memory exceeds the budget; never during a replay: without its end nothing fires."""
         share = int(self._budget_bytes * KNOWN_SHARE) // max(1, len(states))
         for state in states.values():
             state.shed_known(share)
-        if self._paused:
+        if self._is_full:
             if not is_full(states.values(), self._budget_bytes * RESUME_AT):
-                self._paused = False
-                self._reader.resume(states)
+                self._is_full = False
                 self._on_event("reading_resumed", held_bytes=_memory_of(states.values()))
         elif is_full(states.values(), self._budget_bytes) and not any(one.is_replaying for one in states.values()):
-            self._paused = True
-            self._reader.pause(states)
+            self._is_full = True
             self._on_event("reading_paused", held_bytes=_memory_of(states.values()), budget_bytes=self._budget_bytes)
 
 
