@@ -208,6 +208,21 @@ def test_a_record_of_a_later_version_is_an_error_of_its_partition(outage: Outage
     assert caught.value.log == ("in", 0)
 
 
+def test_a_record_of_a_later_version_is_not_passed_by_and_others_of_its_fetch_are_not_lost(outage: Outage) -> None:
+    outage.park(0, "out", "out", damaged=1)
+    outage.park(1, "out", "out", "out")
+    for number in (0, 1):
+        outage.reading.want(outage.states[number], "out")
+    for _ in range(2):  # it may take more than one try to give the partition up
+        with pytest.raises(LogError, match="version 9"):
+            outage.turn()
+    outage.reading.stop()
+    outage.reading.want(outage.states[1], "out")
+    outage.turn()
+    assert outage.taken(1) == [0, 1, 2]
+    assert outage.events == []
+
+
 def test_after_a_stop_all_is_read_from_the_start_by_another_reader(outage: Outage) -> None:
     outage.park(0, "out")
     outage.reading.want(outage.states[0], "out")

@@ -42,6 +42,8 @@ class ParkedReading:
         self._reader: Reader | None = None
         self._under_way: dict[Place, tuple[PartitionState, WantedMessages]] = {}
         """What is read of each parked log."""
+        self._fault: LogError | None = None
+        """Why nothing more is read until `stop`: the reading has stopped halfway."""
 
     def share(self, states: Sequence[PartitionState]) -> None:
         """Divide the share of memory evenly among the partitions; what exceeds it is filed to the parked log."""
@@ -72,8 +74,11 @@ class ParkedReading:
 
         Raises:
             RetriableError: refused for now; go on.
-            LogError: a log no longer holds the offset to read next, or a later version of tarry has written there.
+            LogError: a log no longer holds the offset to read next, or a later version of tarry has written there;
+                raised until `stop`.
         """
+        if self._fault is not None:
+            raise self._fault
         if self._reader is None or not self._under_way:
             return
         records, reached = self._reader.read(READ_MOST, 0)
@@ -84,7 +89,9 @@ class ParkedReading:
                 try:
                     wanted.accept(record.offset() or 0, record.key(), record.value(), headers_of(record))
                 except ValueError as error:
-                    raise LogError(f"{log[0]}/{log[1]} at offset {record.offset()}: {error}", state.place) from error
+                    why = f"{log[0]}/{log[1]} at offset {record.offset()}: {error}"
+                    self._fault = LogError(why, state.place)
+                    raise self._fault from error
         for log, position in reached.items():
             if log in self._under_way:
                 self._under_way[log][1].reach(position)
@@ -104,6 +111,7 @@ class ParkedReading:
     def stop(self) -> None:
         """Stop all reading: the partitions are given up, or all of them are taken over again."""
         self._under_way.clear()
+        self._fault = None
         reader, self._reader = self._reader, None
         if reader is not None:
             reader.close()
