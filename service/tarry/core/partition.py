@@ -592,6 +592,7 @@ class PartitionState:
             elif message.sequence in refused and self.names.is_superseded(message):
                 self.names.drop(message)
             elif message.sequence in refused:
+                self._hot.forget([message])
                 dead = self._dead_of(message, *refused[message.sequence])
                 self._memory.held_bytes += dead.size_bytes - message.size_bytes
                 self._ready.bury(dead)

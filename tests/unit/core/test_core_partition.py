@@ -18,11 +18,12 @@ from tarry.core.progress.recovered import Recovered
 from tarry.core.progress.source import INTAKE, PARKED, Source
 from tarry.core.request.intake_policy import IntakePolicy
 from tarry.core.request.reader import RequestReader
+from tarry.core.window.letters import LARGE_BYTES
 from tarry.core.window.matching import DONE_BYTES
 from tarry.headers import CANCEL, DELAY_MS, DELIVER_AT, ID, PURGE, TARGET, derived_id
 from tarry.timer import TimingWheel
 from tests.support.durable import LevelLog
-from tests.support.parked import file_parked
+from tests.support.parked import file_parked, read_parked
 
 NOW_MS = 1_700_000_000_000
 BORN = Checkpoint(writer=("w",), released=False, geometry=Geometry(20_000, 10, 0))
@@ -700,11 +701,11 @@ def test_known_ids_of_delivered_messages_count_as_memory_and_can_be_shed() -> No
     assert state.memory_bytes == 0
 
 
-def park(state: PartitionState, offset: int, size: int) -> None:
+def park(state: PartitionState, offset: int, size: int, number: int | None = None) -> None:
     headers: Headers = [
         (TARGET, b"orders"),
         (DELIVER_AT, b"%d" % NOW_MS),
-        (ID, b"00000000-0000-4000-8000-%012d" % offset),
+        (ID, b"00000000-0000-4000-8000-%012d" % (offset if number is None else number)),
     ]
     state.arrivals.accept(offset, NOW_MS, None, bytes(size), headers, NOW_MS)
     state.collect(NOW_MS)
@@ -764,6 +765,36 @@ def test_one_like_a_message_in_the_parked_log_is_a_duplicate() -> None:
     headers: Headers = [(TARGET, b"others"), (DELIVER_AT, b"%d" % NOW_MS), (ID, b"00000000-0000-4000-8000-%012d" % 0)]
     state.arrivals.accept(1, NOW_MS, None, b"v", headers, NOW_MS)
     assert outcomes(fire(state, NOW_MS)) == [("duplicate", 1, None)]
+
+
+@pytest.mark.parametrize("is_large", [False, True])
+def test_a_dead_letter_of_a_message_in_the_parked_log_may_be_redriven_at_once(is_large: bool) -> None:
+    state, log = taken_over(), LevelLog()
+    state.parked.limit_bytes = 0
+    size = LARGE_BYTES if is_large else 10
+    park(state, 0, size)
+    file_parked(state, log, NOW_MS)
+    purge(state, 1)
+    state.collect(NOW_MS)
+    assert not len(state.take(1, NOW_MS, {"orders"}))
+    read_parked(state, log, "orders")
+    purged = state.take_purged("orders", 10)
+    assert [dead.code for dead in purged.dead] == ["purged"]
+    assert len(state.split_off_letters(purged, every=False)) == is_large
+    state.confirm_parked(purged)
+    park(state, 2, size, number=0)
+    assert state.parked.by_target() == {"orders": 1}
+
+
+def test_a_dead_letter_of_a_message_that_the_parked_log_refuses_may_be_redriven_at_once() -> None:
+    state = taken_over()
+    state.parked.limit_bytes = 0
+    park(state, 0, 10)
+    filing = state.take_to_file(1, NOW_MS, only="parked")
+    state.put_back_filed(filing, {0: ("too-large", "it is")})
+    assert [dead.code for dead in fire(state, NOW_MS).dead] == ["too-large"]
+    park(state, 1, 10, number=0)
+    assert state.parked.by_target() == {"orders": 1}
 
 
 def test_the_due_times_of_a_fixed_delay_count_as_memory() -> None:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable
 from tarry.core.batch import Batch, Resolution
 from tarry.core.message import HeldCancel, HeldMessage, HeldPurge, OrderKey, order_key
 from tarry.core.progress.name_index import NameEntry
-from tarry.core.progress.source import INTAKE
+from tarry.core.progress.source import INTAKE, PARKED
 from tarry.core.window.gated_wheel import GatedWheel
 from tarry.core.window.matching import Matching
 from tarry.core.window.memory import Memory
@@ -227,6 +227,8 @@ class HotWindow:
         """Forget messages that became dead letters."""
         for message in messages:
             self._matching.forget(message)
+            if message.source.level == PARKED:  # only its id is known, since it was filed
+                self._matching.forget_done(message.id, message.due_ms)
 
     def let_go(self, messages: Iterable[HeldMessage]) -> None:
         """Note that messages are not held here any more; only their ids stay known."""
