@@ -61,7 +61,7 @@ class PausedTargets:
         partitions: the number of the intake's partitions.
         broker: the cluster.
         pauses: the pauses so far.
-        pending: those that are not confirmed.
+        pending: those that are not confirmed, and whose time is not over.
     """
 
     intake: str
@@ -95,10 +95,12 @@ class PausedTargets:
         """Return the targets that were paused last, and are not resumed."""
         return {one.pause.target for one in self.pauses if one.resumed is None and one.pause.holds_at(now_ms)}
 
-    def look(self) -> None:
-        """Note which pauses are confirmed by now."""
+    def look(self, now_ms: int) -> None:
+        """Note which pauses are confirmed by now. One whose time is over before that forbids nothing."""
         for one in list(self.pending):
-            if self._is_confirmed(one.offset):
+            if not one.pause.holds_at(now_ms):
+                self.pending.remove(one)
+            elif self._is_confirmed(one.offset):
                 self.pending.remove(one)
                 one.confirmed = self._ends(one)
                 one.undecided = frozenset((log, at) for log in one.logs for at in self.broker.undecided(*log))

@@ -984,7 +984,7 @@ class World:
                 self.touch()
 
     def _step(self, process: Process, step: Step) -> Fate | None:
-        self.pausing.look()
+        self.pausing.look(self.clock.now_ms())
         return self.disturb(process, step)
 
     # -- observations -----------------------------------------------------------------------------------------------
@@ -1039,7 +1039,7 @@ class World:
         """Read the newly visible records, and record overdue messages; return whether there were records."""
         wall_ms, now_ms = self.clock.now_ms(), self.clock.monotonic_ms()
         self._latest_ms = max(self._latest_ms, wall_ms)
-        self.pausing.look()
+        self.pausing.look(self.clock.now_ms())
         records = self._reader.consume(1_000, 0)
         for record in records:
             if record.error() is not None:
