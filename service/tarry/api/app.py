@@ -36,6 +36,7 @@ from tarry.api.v1.finding import Finding
 from tarry.api.v1.intakes import Intakes
 from tarry.api.v1.sending import Sending
 from tarry.api.v1.timers import Timers
+from tarry.api.v1.turns import OneAtATime
 from tarry.errors import UsageError
 from tarry.service.app import SWITCH_INTERVAL_S
 from tarry.service.http import listen
@@ -99,7 +100,7 @@ def _routed(parts: Parts, gate: Gate) -> FastAPI:
     finding = Finding(parts, intakes)
     state = app.state
     state.parts, state.gate, state.intakes, state.finding = parts, gate, intakes, finding
-    state.sending, state.acting = Sending(parts, intakes), Acting(parts, intakes, finding)
+    state.sending, state.acting = Sending(parts, intakes), Acting(parts, intakes, finding, OneAtATime())
     state.bulk = Bulk(parts, gate, board)
     state.timers, state.streams = Timers(parts, intakes, finding), Streams(parts)
     v1 = APIRouter(prefix="/v1")

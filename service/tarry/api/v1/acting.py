@@ -18,6 +18,7 @@ from tarry.api.v1.answers import receipt_fields
 from tarry.api.v1.finding import Finding
 from tarry.api.v1.intakes import Intakes
 from tarry.api.v1.rights import may_change, may_change_any, refuse_to_change
+from tarry.api.v1.turns import OneAtATime
 from tarry.client import CancelReceipt, DelayedMessage, NameCancelReceipt, Receipt
 from tarry.client.outcome.result import Wanted
 from tarry.client.pending import MAYBE_WRITTEN
@@ -40,12 +41,14 @@ class Acting:
         parts: the clients.
         intakes: the configured intakes.
         finding: finds messages.
+        turns: gives turns on messages, by intake and id.
     """
 
-    def __init__(self, parts: Parts, intakes: Intakes, finding: Finding) -> None:
+    def __init__(self, parts: Parts, intakes: Intakes, finding: Finding, turns: OneAtATime) -> None:
         self._parts = parts
         self._intakes = intakes
         self._finding = finding
+        self._turns = turns
 
     async def check(self, principal: Principal, handle: Handle) -> None:
         """Check the rights on a message.
@@ -70,8 +73,12 @@ class Acting:
         """
         del principal
         intake = self._sendable(handle.topic)
-        async with self._listening(intake, handle.id.encode() if wait_ms else None) as stream:
+        async with (
+            self._turns.turn(intake, handle.id) as end_turn,
+            self._listening(intake, handle.id.encode() if wait_ms else None) as stream,
+        ):
             receipt = await self._sent(intake, lambda producer: producer.cancel(handle))
+            end_turn()
             result = None if stream is None else await self._answer(stream, receipt, wait_ms)
         fields = {"handle": str(handle), "state": "accepted", "cancel_source": receipt.source}
         return _cancelled(fields, result)
@@ -110,6 +117,27 @@ class Acting:
             ProblemError: it does not wait, it cannot be moved, or the principal may not.
         """
         intake = self._sendable(handle.topic)
+        async with self._turns.turn(intake, handle.id) as end_turn:
+            message = await self._movable(principal, intake, handle, at_ms)
+            on_act(handle=str(handle), to_ms=at_ms)
+            if message.name is not None:
+                return await self._replace(intake, handle, message, end_turn)
+            async with self._listening(intake, handle.id.encode() if wait_ms else None) as stream:
+                moved = await self._sent(intake, lambda producer: producer.reschedule(handle, message))
+                end_turn()
+                result = None if stream is None else await self._answer(stream, moved.cancel, wait_ms)
+        outcome = None if result is None else result.get("outcome")
+        # Only a definite answer to the cancel excludes that the old one is delivered, too.
+        twice = {Outcome.CANCELLED: "no", Outcome.CANCEL_TOO_LATE: "yes"}.get(Outcome(outcome or "scheduled"), "maybe")
+        fields = {**self._receipt(moved.sent), "moved_from": str(handle), "cancel": outcome, "twice": twice}
+        return JSONResponse(fields, HTTPStatus.OK if twice == "no" else HTTPStatus.ACCEPTED)
+
+    async def _movable(self, principal: Principal, intake: str, handle: Handle, at_ms: int) -> DelayedMessage:
+        """Return the message that takes the place of one that waits.
+
+        Raises:
+            ProblemError: as `move`.
+        """
         found, content = await self._finding.find(handle, with_content=True)
         waiting = found.message
         if waiting is None:
@@ -137,22 +165,15 @@ class Acting:
             )
         message = moved_message(waiting, content, at_ms)
         await self._check_time(intake, message, at_ms)
-        on_act(handle=str(handle), to_ms=at_ms)
-        if message.name is not None:
-            return await self._replace(intake, handle, message)
-        async with self._listening(intake, handle.id.encode() if wait_ms else None) as stream:
-            moved = await self._sent(intake, lambda producer: producer.reschedule(handle, message))
-            result = None if stream is None else await self._answer(stream, moved.cancel, wait_ms)
-        outcome = None if result is None else result.get("outcome")
-        # Only a definite answer to the cancel excludes that the old one is delivered, too.
-        twice = {Outcome.CANCELLED: "no", Outcome.CANCEL_TOO_LATE: "yes"}.get(Outcome(outcome or "scheduled"), "maybe")
-        fields = {**self._receipt(moved.sent), "moved_from": str(handle), "cancel": outcome, "twice": twice}
-        return JSONResponse(fields, HTTPStatus.OK if twice == "no" else HTTPStatus.ACCEPTED)
+        return message
 
-    async def _replace(self, intake: str, handle: Handle, message: DelayedMessage) -> JSONResponse:
+    async def _replace(
+        self, intake: str, handle: Handle, message: DelayedMessage, end_turn: Callable[[], None]
+    ) -> JSONResponse:
         """Move a named message: another takes its place, if it still waits."""
         async with self._listening(intake, str(message.id).encode()) as stream:
             receipt = await self._sent(intake, lambda producer: producer.send_message(message))
+            end_turn()
             result = None
             if stream is not None:
                 result = await self._answer(stream, receipt, _DECIDED_WITHIN_MS)

@@ -1,0 +1,58 @@
+"""Requests about one message at the same time: one goes after the other."""
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final
+
+import httpx
+
+from tarry.testing import LiveService
+from tests.integration.api.test_sending import arrived, rfc3339
+from tests.support.api import Api
+
+AT_ONCE: Final = 4
+
+
+def all_at_once(url: str, ask: Callable[[httpx.Client, int], httpx.Response]) -> list[httpx.Response]:
+    """Send so many requests at the same time, each over its own connection."""
+
+    def one(number: int) -> httpx.Response:
+        with httpx.Client(base_url=url, timeout=40, trust_env=False) as client:
+            return ask(client, number)
+
+    with ThreadPoolExecutor(AT_ONCE) as threads:
+        return list(threads.map(one, range(AT_ONCE)))
+
+
+def test_of_moves_of_one_message_at_once_one_is_done(
+    http: httpx.Client, api: Api, service: LiveService, orders: str
+) -> None:
+    sent = http.post("/v1/messages", json={"target": orders, "key": "k", "value": "v", "delay": "50s"}).json()
+
+    def move(client: httpx.Client, number: int) -> httpx.Response:
+        return client.post(f"{sent['status_url']}:move", json={"at": rfc3339(3 + number / 10)})
+
+    answers = all_at_once(api.url, move)
+    assert sorted(one.status_code // 100 for one in answers) == [2, 4, 4, 4], [one.text for one in answers]
+    assert {one.json()["code"] for one in answers if one.status_code >= 400} == {"conflict"}
+    # What comes after all of these times shows that nothing more comes.
+    last = http.post("/v1/messages", json={"target": orders, "key": "k", "delay": "5s", "wait": "30s"})
+    assert last.json()["outcome"]["outcome"] == "fired", last.text
+    assert len(arrived(service, orders, sent["id"])) == 1
+
+
+def test_of_a_cancel_and_a_move_at_once_no_message_is_both_cancelled_and_moved(
+    http: httpx.Client, api: Api, orders: str
+) -> None:
+    for _ in range(5):
+        sent = http.post("/v1/messages", json={"target": orders, "key": "k", "value": "v", "delay": "15s"}).json()
+
+        def ask(client: httpx.Client, number: int, url: str = sent["status_url"]) -> httpx.Response:
+            if number % 2:
+                return client.post(f"{url}:move", json={"delay": "50s"})
+            return client.delete(url, params={"wait": "10s"})
+
+        answers = all_at_once(api.url, ask)
+        cancelled = [one for one in answers[::2] if one.status_code == 200]
+        moved = [one for one in answers[1::2] if one.status_code in {200, 202}]
+        assert len(cancelled) + len(moved) == 1, [one.text for one in answers]
