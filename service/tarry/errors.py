@@ -62,11 +62,13 @@ class BrokerError(TarryError):
     Args:
         text: one line for the operator or the developer.
         code: librdkafka's name of the error, such as `_FENCED`; empty if there is none.
+        may_be_done: whether what was asked for may be done nevertheless: nobody knows yet.
     """
 
-    def __init__(self, text: str, code: str = "") -> None:
+    def __init__(self, text: str, code: str = "", *, may_be_done: bool = False) -> None:
         super().__init__(text)
         self.code = code
+        self.may_be_done = may_be_done
 
 
 class RetriableError(BrokerError):

@@ -14,7 +14,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
-from tarry.errors import BrokerError, HeaderError, TarryError, UsageError
+from tarry.errors import BrokerError, FatalError, HeaderError, TarryError, UsageError
 
 MEDIA_TYPE: Final = "application/problem+json"
 RETRY_AFTER_S: Final = 2
@@ -35,6 +35,7 @@ class Code(StrEnum):
     ISSUER_AWAY = "issuer-away"
     KAFKA_AWAY = "kafka-away"
     KAFKA_REFUSES = "kafka-refuses"
+    MAY_BE_DONE = "may-be-done"
     MISDIRECTED = "misdirected"
     NOT_ALLOWED = "method-not-allowed"
     NOT_FOUND = "not-found"
@@ -60,6 +61,7 @@ _CODES: Final = {
     HTTPStatus.UNPROCESSABLE_ENTITY: Code.BAD_REQUEST,
     HTTPStatus.TOO_MANY_REQUESTS: Code.TOO_MANY,
     HTTPStatus.SERVICE_UNAVAILABLE: Code.KAFKA_AWAY,
+    HTTPStatus.GATEWAY_TIMEOUT: Code.MAY_BE_DONE,
 }
 
 
@@ -120,6 +122,12 @@ def problem_of(error: TarryError) -> ProblemError:
             return ProblemError(HTTPStatus.NOT_FOUND, str(error))
         case _:
             return unexpected()
+
+
+def is_open(error: BrokerError) -> bool:
+    """Return whether what was asked of Kafka may be done nevertheless."""
+    # What a producer had in flight when it was lost, nobody knows.
+    return error.may_be_done or isinstance(error, FatalError)
 
 
 def problem_of_http(request: Request, error: HTTPException) -> ProblemError:

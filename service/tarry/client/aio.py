@@ -183,7 +183,9 @@ class AsyncDelayedProducer(AsyncClosing):
                 await reported
         except TimeoutError as error:
             self._waiting.pop(pending, None)
-            raise RetriableError(f"could not send: no delivery report in time; {MAYBE_WRITTEN}") from error
+            raise RetriableError(
+                f"could not send: no delivery report in time; {MAYBE_WRITTEN}", may_be_done=True
+            ) from error
         return pending.receipt()
 
     async def _handed_over(self, hand_over: Callable[[], Pending[ReceiptT]]) -> Pending[ReceiptT]:

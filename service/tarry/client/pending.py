@@ -211,9 +211,11 @@ def refusal(error: KafkaError, topic: str) -> BrokerError:
     """Translate the error of one record; only a fatal error means that the producer is lost."""
     doing = f"send to {topic}"
     if error.code() == KafkaError._MSG_TIMED_OUT:
-        return RetriableError(f"could not {doing}: not acknowledged in time; {MAYBE_WRITTEN}", error.name())
+        return RetriableError(
+            f"could not {doing}: not acknowledged in time; {MAYBE_WRITTEN}", error.name(), may_be_done=True
+        )
     if error.name() in PASSING and not error.fatal():
-        return RetriableError(f"could not {doing}: {error.str()}; {MAYBE_WRITTEN}", error.name())
+        return RetriableError(f"could not {doing}: {error.str()}; {MAYBE_WRITTEN}", error.name(), may_be_done=True)
     refused = translate(error, doing)
     # librdkafka does not mark the error as fatal for a record that it refuses because of an earlier fatal error.
     is_lost = error.fatal() or error.code() == KafkaError._FATAL

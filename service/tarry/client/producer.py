@@ -287,8 +287,8 @@ class DelayedProducer(Closing):
         Raises:
             HeaderError: the text is not a handle, or it belongs to another intake; or the new message could never be
                 delivered.
-            RetriableError: the time is over. If the text ends with "it may or may not be committed", nobody knows
-                whether the messages were sent; otherwise nothing was sent.
+            RetriableError: the time is over. If it is `may_be_done`, nobody knows whether the messages were sent;
+                otherwise nothing was sent.
             FatalError: another producer has taken the transactional id.
             ConfigError: an option does not work with transactions.
             UsageError: this process was forked from the one that made the producer, with an explicit
@@ -337,7 +337,9 @@ class DelayedProducer(Closing):
             wait = wait or self._wait()
             if wait.is_over:
                 to = self._settings.intake.topic
-                raise RetriableError(f"could not send to {to}: no delivery report in time; {MAYBE_WRITTEN}")
+                raise RetriableError(
+                    f"could not send to {to}: no delivery report in time; {MAYBE_WRITTEN}", may_be_done=True
+                )
             try:
                 self._serve_reports(POLL_S)
             except FatalError:

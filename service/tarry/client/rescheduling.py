@@ -69,8 +69,8 @@ class Rescheduler:
         Raises:
             HeaderError: the text is not a handle, or it belongs to another intake; the new message could never be
                 delivered; or it has the id and the due time of the cancelled message.
-            RetriableError: the time is over. If the text ends with "it may or may not be committed", nobody knows
-                whether the messages were sent; otherwise nothing was sent.
+            RetriableError: the time is over. If it is `may_be_done`, nobody knows whether the messages were sent;
+                otherwise nothing was sent.
             FatalError: another producer has taken the transactional id.
             ConfigError: an option does not work with transactions.
             BrokerError: Kafka refused; nothing was sent.
@@ -126,7 +126,8 @@ class Rescheduler:
             raise _nothing_sent(error) from error
         except BrokerError as error:
             self._transactor.close()
-            raise type(error)(f"{error}; it may or may not be committed", error.code) from error
+            text = f"{error}; it may or may not be committed"
+            raise type(error)(text, error.code, may_be_done=True) from error
         except BaseException:
             self._transactor.close()
             raise

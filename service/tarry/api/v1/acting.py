@@ -12,7 +12,7 @@ from starlette.responses import JSONResponse
 from tarry.api.access.principal import Principal
 from tarry.api.operations.moving import EPOCH, moved_message
 from tarry.api.parts import Parts
-from tarry.api.problems import RETRY_AFTER_S, Code, ProblemError
+from tarry.api.problems import RETRY_AFTER_S, Code, ProblemError, is_open
 from tarry.api.results import Stream
 from tarry.api.v1.answers import receipt_fields
 from tarry.api.v1.finding import Finding
@@ -21,8 +21,7 @@ from tarry.api.v1.rights import may_change, may_change_any, refuse_to_change
 from tarry.api.v1.turns import OneAtATime
 from tarry.client import CancelReceipt, DelayedMessage, NameCancelReceipt, Receipt
 from tarry.client.outcome.result import Wanted
-from tarry.client.pending import MAYBE_WRITTEN
-from tarry.errors import BrokerError, FatalError, HeaderError, UsageError
+from tarry.errors import BrokerError, HeaderError, UsageError
 from tarry.handle import Handle
 from tarry.headers import Outcome
 from tarry.kafka.whereabouts import is_replaced
@@ -222,16 +221,18 @@ class Acting:
         except HeaderError as error:
             raise ProblemError(HTTPStatus.UNPROCESSABLE_ENTITY, str(error)) from error
         except BrokerError as error:
-            is_open = isinstance(error, FatalError) or MAYBE_WRITTEN in str(error)
             self._parts.on_event("not_sent", intake=intake, error=str(error))
+            if is_open(error):
+                raise ProblemError(
+                    HTTPStatus.GATEWAY_TIMEOUT,
+                    "Kafka has not acknowledged it in time: it may be done or not; ask for the status",
+                    accepted=None,
+                ) from error
             raise ProblemError(
                 HTTPStatus.SERVICE_UNAVAILABLE,
-                "Kafka has not acknowledged it in time: it may be done or not; ask for the status"
-                if is_open
-                else "Kafka does not take it: nothing was done",
-                Code.KAFKA_AWAY,
+                "Kafka does not take it: nothing was done",
                 headers={"Retry-After": str(RETRY_AFTER_S)},
-                accepted=None if is_open else False,
+                accepted=False,
             ) from error
 
     async def _answer(

@@ -45,7 +45,7 @@ IdempotencyKey = Annotated[_Key | None, Header(alias=_HEADER, description=_DESCR
             "content": {"application/json": {"schema": NewMessage.model_json_schema()}},
         },
     },
-    responses={200: {"model": Sent}, 202: {"model": Sent}, **problems(409)},
+    responses={200: {"model": Sent}, 202: {"model": Sent}, **problems(409, 504)},
     summary="Send a message",
 )
 async def send(request: Request) -> JSONResponse:

@@ -25,7 +25,7 @@ from starlette.requests import HTTPConnection
 from tarry.api.access.identity import demand
 from tarry.api.access.principal import Principal, Scope
 from tarry.api.parts import Parts
-from tarry.api.problems import RETRY_AFTER_S, Code, ProblemError
+from tarry.api.problems import RETRY_AFTER_S, Code, ProblemError, is_open
 from tarry.api.producer import ApiProducer
 from tarry.api.results import Stream
 from tarry.api.v1.answers import receipt_fields, schedule_fields, shown_result
@@ -35,11 +35,10 @@ from tarry.api.v1.remembered import Remembered, Seen, mark_of
 from tarry.api.v1.rights import may_change, may_change_any, refuse_to_change
 from tarry.client import DelayedMessage, Receipt, RepeatedMessage, ScheduleReceipt
 from tarry.client.outcome.result import Wanted
-from tarry.client.pending import MAYBE_WRITTEN
 from tarry.client.record import IntakeRecord, to_record, to_schedule
 from tarry.core.murmur2 import partition_of
 from tarry.core.request.request import Rejection, Request
-from tarry.errors import BrokerError, FatalError, HeaderError, UsageError
+from tarry.errors import BrokerError, HeaderError, UsageError
 from tarry.handle import Handle
 from tarry.headers import NAMESPACE, ErrorCode, Outcome
 from tarry.kafka.whereabouts import find, targets_under
@@ -293,25 +292,20 @@ class Sending:
             return ProblemError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "Kafka refuses the message as too large")
         self._parts.on_event("not_sent", intake=order.intake, error=str(error))
         headers = {"Retry-After": str(RETRY_AFTER_S)}
-        if not isinstance(error, FatalError) and MAYBE_WRITTEN not in str(error):
+        if not is_open(error):
             return ProblemError(
                 HTTPStatus.SERVICE_UNAVAILABLE,
                 "Kafka does not take the message: nothing was sent",
                 headers=headers,
                 accepted=False,
             )
-        repeats = order.body.repeats_its_time and (order.idempotency_key is not None or order.body.id is not None)
-        safe = (
-            "the same request may be sent again safely"
-            if repeats
-            else "only a request with an Idempotency-Key, or an id, repeats safely"
-        )
-        return ProblemError(
-            HTTPStatus.SERVICE_UNAVAILABLE,
-            f"Kafka has not acknowledged the message in time: it may have been accepted or not; {safe}",
-            headers=headers,
-            accepted=None,
-        )
+        text = "Kafka has not acknowledged the message in time: it may have been accepted or not"
+        if order.body.repeats_its_time and (order.idempotency_key is not None or order.body.id is not None):
+            safe = f"{text}; the same request may be sent again safely"
+            return ProblemError(HTTPStatus.SERVICE_UNAVAILABLE, safe, headers=headers, accepted=None)
+        # Programs send again by themselves what is answered 503.
+        unsafe = f"{text}; only a request with an Idempotency-Key, or an id, repeats safely"
+        return ProblemError(HTTPStatus.GATEWAY_TIMEOUT, unsafe, accepted=None)
 
     async def _outcome(
         self, stream: Stream, receipt: Receipt | ScheduleReceipt, order: Order, *, is_given: bool

@@ -155,7 +155,7 @@ async def status(timer: _Timer, asker: Asker, timers: _Timers) -> JSONResponse:
     "/timers",
     response_model=None,
     status_code=202,
-    responses={200: {"model": Sent}, 202: {"model": Sent}, **problems(409, 412)},
+    responses={200: {"model": Sent}, 202: {"model": Sent}, **problems(409, 412, 504)},
     summary="Set a timer",
 )
 async def put(
@@ -189,7 +189,7 @@ async def put(
 @router.delete(
     "/timers",
     response_model=None,
-    responses={200: {"model": State}, 202: {"model": State}, **problems(404, 409)},
+    responses={200: {"model": State}, 202: {"model": State}, **problems(404, 409, 504)},
     summary="Cancel a timer",
 )
 async def delete(

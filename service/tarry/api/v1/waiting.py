@@ -63,7 +63,7 @@ async def status(
     "/messages/{handle}",
     response_model=None,
     status_code=202,
-    responses={200: {"model": State}, 202: {"model": State}, **problems(404, 409)},
+    responses={200: {"model": State}, 202: {"model": State}, **problems(404, 409, 504)},
     summary="Cancel a message",
 )
 async def cancel(
@@ -86,7 +86,7 @@ async def cancel(
     return await acting.cancel(asker, wanted, wait_for_ms)
 
 
-_MOVED: Final[dict[int | str, dict[str, Any]]] = {200: {"model": Sent}, 202: {"model": Sent}, **problems(404, 409)}
+_MOVED: Final[dict[int | str, dict[str, Any]]] = {200: {"model": Sent}, 202: {"model": Sent}, **problems(404, 409, 504)}
 
 
 @router.post("/messages/{handle}:move", response_model=None, responses=_MOVED, summary="Move a message in time")
