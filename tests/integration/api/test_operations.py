@@ -271,6 +271,31 @@ def test_messages_that_do_not_wait_any_more_are_left(place: Place) -> None:
         assert (done["done"], done["failed"]) == (1, {"not-waiting": 1})
 
 
+def test_what_is_due_and_waits_for_its_target_is_not_moved_and_arrives_once(place: Place) -> None:
+    target = place.service.make_topic("due")
+    body = {"reason": "its reader is away", "intake": place.service.intake}
+    with place.client() as client:
+        assert client.put(f"/v1/targets/{target}/pause", json=body).status_code == 200
+        handles = waiting_of(place, target, 2, timedelta(seconds=15))
+        found = plan(client, "/v1/pending:move", target=target, by="10s")
+        assert (found["count"], found["left_out"]) == (2, {})
+
+        def are_due() -> bool:
+            left_out = plan(client, "/v1/pending:move", target=target, by="10s")["left_out"]
+            return bool(left_out == {"being-delivered": 2})
+
+        wait_until(are_due, "they are nearly due", 30)
+        done = over(client, begin(client, "/v1/pending:move", found["token"]))
+        assert (done["done"], done["failed"]) == (0, {"being-delivered": 2})
+        due_ms = max(int(handle.split(".")[-2]) for handle in handles)
+        wait_until(lambda: SystemClock().now_ms() >= due_ms, "they are due", 30)
+        for act, moved in ((":move", {"delay": "10s"}), (":deliver-now", None)):
+            answer = client.post(f"/v1/messages/{handles[0]}{act}", json=moved)
+            assert (answer.status_code, answer.json()["code"]) == (409, "conflict"), answer.text
+        assert client.put(f"/v1/targets/{target}/resume", json=body).status_code == 200
+        wait_until(lambda: place.delivered(target).total() == 2, "they are delivered", 30)
+
+
 def test_another_replica_goes_on_after_kill_9_and_each_letter_is_sent_once(place: Place) -> None:
     target, count = f"{place.service.name}.killed", 3_000
     place.dead(target, count)

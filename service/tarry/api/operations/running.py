@@ -98,6 +98,8 @@ class Execution:
         self._told_ms = 0
         self._written: Progress | None = None
         """The progress that this execution has written last."""
+        self._look_again: Callable[[Step], Step] = lambda step: step
+        """Takes from a step, right before its transaction, what must be left by now."""
 
     def run(self) -> None:
         """Execute what is left of it.
@@ -160,13 +162,16 @@ class Execution:
         statuses = statuses_of(asked.intake, around.cluster, topics, inspector.offsets, around.clock, self._warn)
         policies = list(dict.fromkeys(one.policy for one in statuses.values()))
         own = [policy_at(around.settings, asked.intake)]
-        return WaitingSteps(inspector, asked, policies or own, around.clock).steps(self._handled)
+        waiting = WaitingSteps(inspector, asked, policies or own, around.clock)
+        self._look_again = waiting.look_again
+        return waiting.steps(self._handled)
 
     def _warn(self, text: str) -> None:
         self._around.on_event("status_not_read", intake=self._asked.intake, reason=text)
 
     def _execute(self, inspector: Inspector, step: Step) -> None:
         """Execute a step; what Kafka refuses for good is left as it is."""
+        step = self._look_again(step)
         refused = self._commit(step.writes, step.left)
         if refused is None:
             return
@@ -175,7 +180,8 @@ class Execution:
         self._commit([], step.left)
         for number, records in step.writes:
             self._pace()
-            refused = self._commit([(number, records)], [])
+            alone = self._look_again(Step([(number, records)]))
+            refused = self._commit(alone.writes, alone.left)
             if refused is not None:
                 self._renew(inspector, refused)
                 self._commit([], [(number, refused.error.name().lower())])

@@ -22,6 +22,8 @@ class Left(StrEnum):
     """The message was delivered, cancelled or replaced meanwhile."""
     CANCELLED = "cancelled"
     """A cancel of the message waits already: to move it would send it once more."""
+    BEING_DELIVERED = "being-delivered"
+    """It is due, or nearly so: if it were moved now, the old message might be delivered, too."""
     MOVES = "moves-just-now"
     SCHEDULE = "schedule"
     """An occurrence of a schedule, which only the schedule moves."""

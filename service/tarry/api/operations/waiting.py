@@ -2,14 +2,17 @@
 
 A message has the same partition and offset in the intake wherever it waits. So an operation looks for its messages in
 all logs, holds those that it finds (as many as a dry run takes at most), and handles them by due time. A message that
-moves to another log meanwhile is looked for again.
+moves to another log meanwhile is looked for again. Right before each transaction it reads what the intake has got
+since, and leaves what others have cancelled or moved, and what is delivered now.
 
 Kafka has a cancel when its transaction is committed; the service decides whether it came in time, as for any cancel.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
 from itertools import chain
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from tarry.api.looking.due import FOREVER_MS
 from tarry.api.looking.paging import MOST_MS, MOST_RECORDS, Wanted, read_page
@@ -28,7 +31,10 @@ from tarry.core.request.intake_policy import IntakePolicy
 from tarry.core.request.reader import RequestReader
 from tarry.errors import HeaderError
 from tarry.handle import Handle
-from tarry.kafka.inspector import DueSpan, Inspector, Waiting
+from tarry.kafka.inspector import DueSpan, Inspector, States, Waiting
+
+if TYPE_CHECKING:
+    from tarry.kafka.backlog import Backlog
 
 MOST: Final = 20_000
 """How many messages an operation is about at most; so many are held while it runs."""
@@ -40,6 +46,9 @@ AT_ONCE: Final = 200
 BYTES_AT_ONCE: Final = 4 * 2**20
 ROUNDS: Final = 3
 """How often messages are looked for that have moved."""
+
+NEAR_MS: Final = 5_000
+"""A message without a name that is due sooner is not moved: its cancel may come too late, and both be delivered."""
 
 
 def pick_waiting(
@@ -76,6 +85,8 @@ def pick_waiting(
             pick.left_out["will-be-dead"] += 1
         elif act is Act.MOVE and found.repeated is not None:
             pick.left_out[Left.SCHEDULE] += 1
+        elif act is Act.MOVE and found.name is None and is_near(found, clock.now_ms()):
+            pick.left_out[Left.BEING_DELIVERED] += 1
         elif pick.take((found.place[1], found.sequence), found, found.target):
             pick.first_ms = min(pick.first_ms or found.due_ms, found.due_ms)
             pick.last_ms = max(pick.last_ms, found.due_ms)
@@ -111,6 +122,10 @@ def _waiting(
 class WaitingSteps:
     """The steps of an operation on messages that wait.
 
+    Messages are cancelled in the order of their due times. They are moved in the opposite order, so that none overtakes
+    a later one of its key that is still to be moved; those that are due at the same time keep their order, and are
+    moved in one transaction.
+
     Args:
         inspector: reads the logs.
         asked: the operation.
@@ -123,74 +138,115 @@ class WaitingSteps:
         self._asked = asked
         self._policies = policies
         self._clock = clock
-        self._cancelled: set[int] = set()
-        """Of which of the messages that were found a cancel waits, too."""
-        self._replaced: set[int] = set()
-        """Which of them a newer one of their name replaces once the service reads it."""
+        self._found: dict[int, Waiting] = {}
+        """The messages that were found, by their numbers."""
+        self._backlogs: list[Backlog] = []
+        """The partitions; each begins where the intake is not read yet."""
+        self._states: States = {}
+        self._cancels: dict[tuple[int, str, int | None], int] = {}
+        """The offset of the last cancel, by partition, id and due time of the message."""
+        self._names: dict[tuple[int, bytes], int] = {}
+        """The offset of the last message that the service had not read, by partition and name."""
 
     def steps(self, handled: Bits) -> Iterator[Step]:
-        """Yield what to do with the messages that are not handled yet.
+        """Yield what to do with the messages that are not handled yet; each step is for `look_again`.
 
         Raises:
             UsageError: there is no such intake.
             BrokerError: Kafka does not answer.
         """
-        for number in range(ROUNDS):
-            found = self._found(handled)
-            yield from self._of(found, is_last=number == ROUNDS - 1)
-            if all(number in handled for number, _ in found):
+        for _ in range(ROUNDS):
+            self._find(handled)
+            yield from self._of_found()
+            if all(number in handled for number in self._found):
                 return
+        self._find(handled)
+        moving = Step()
+        for number in self._found:
+            moving.leave(number, Left.MOVES)
+        if len(moving):
+            yield moving
 
-    def _found(self, handled: Bits) -> list[tuple[int, Waiting]]:
-        """Return the messages that still wait, with their numbers, by due time."""
+    def look_again(self, step: Step) -> Step:
+        """Return a step without the messages that must be left by now.
+
+        Raises:
+            BrokerError: Kafka does not answer.
+        """
+        for one in self._unread():
+            self._note(one)
+        checked = Step(left=list(step.left))
+        for number, records in step.writes:
+            why = self._why_left(number)
+            if why is None:
+                checked.do(number, records)
+            else:
+                checked.leave(number, why)
+        return checked
+
+    def _find(self, handled: Bits) -> None:
+        """Find the messages that still wait."""
         asked, inspector = self._asked, self._inspector
         backlogs, states = inspector.look(asked.intake)
         backlogs = [one for one in backlogs if one.place[1] in asked.picked.partitions]
-        requests = RequestReader(self._policies[0])
+        self._found, self._backlogs, self._states = {}, backlogs, states
+        self._cancels, self._names = {}, {}
         span = DueSpan(asked.from_ms, min(asked.until_ms, FOREVER_MS))
-        found: dict[int, Waiting] = {}
-        cancels: dict[tuple[int, str, int | None], int] = {}
-        names: dict[tuple[int, bytes], int] = {}
         # In the order in which messages move, so each that waits throughout is met.
         for one in chain(
-            inspector.in_intake(backlogs, requests, states, to_now=True),
+            self._unread(),
             inspector.in_levels(backlogs, states, span, to_now=True),
             inspector.in_parked(backlogs, states, to_now=True),
         ):
-            if one.kind == "cancel":
-                named = one.place[1], one.id, one.due_ms
-                cancels[named] = max(cancels.get(named, 0), one.sequence)
-            elif one.source == INTAKE and one.name is not None:
-                names[one.place[1], one.name] = one.sequence
+            self._note(one)
             number = asked.picked.number(one.place[1], one.sequence)
             if number is not None and number not in handled and one.kind == "message":
-                found[number] = one
-        self._cancelled = {
-            number
-            for number, one in found.items()
-            if one.sequence < cancels.get((one.place[1], one.id, one.due_ms), -1)
-        }
-        self._replaced = {
-            number
-            for number, one in found.items()
-            if one.name is not None and one.sequence < names.get((one.place[1], one.name), -1)
-        }
-        return sorted(found.items(), key=lambda pair: (pair[1].due_ms or 0, pair[0]))
+                self._found[number] = one
 
-    def _of(self, found: Sequence[tuple[int, Waiting]], *, is_last: bool) -> Iterator[Step]:
-        step = Step()
-        for number, one in found:
-            if number in self._cancelled:
-                step.leave(number, Left.CANCELLED)
-            elif self._asked.act is Act.CANCEL:
-                step.do(number, [self._cancel(one)])
-            elif number in self._replaced:
-                step.leave(number, Left.NOT_WAITING)
-            else:
-                self._move(step, number, one, is_last=is_last)
-            if len(step) >= AT_ONCE or step.size_bytes >= BYTES_AT_ONCE:
+    def _unread(self) -> Iterator[Waiting]:
+        """Yield what the intake has beyond what was read of it."""
+        backlogs, requests = self._backlogs, RequestReader(self._policies[0])
+        ends = self._inspector.offsets.ends([one.place for one in backlogs], committed=False)
+        # By the journals as they were at first: a cancel that the service has answered since is not to be missed.
+        yield from self._inspector.in_intake(backlogs, requests, self._states, to_now=True)
+        self._backlogs = [replace(one, low=max(one.low, ends[one.place])) for one in backlogs]
+
+    def _note(self, one: Waiting) -> None:
+        """Note what a cancel, or a message with a name, does to messages before it."""
+        if one.kind == "cancel":
+            named = one.place[1], one.id, one.due_ms
+            self._cancels[named] = max(self._cancels.get(named, 0), one.sequence)
+        elif one.source == INTAKE and one.name is not None:
+            self._names[one.place[1], one.name] = max(self._names.get((one.place[1], one.name), 0), one.sequence)
+
+    def _why_left(self, number: int) -> Left | None:
+        """Return why a message that was found must be left, as far as the intake was read; None: it need not."""
+        one = self._found[number]
+        if one.sequence < self._cancels.get((one.place[1], one.id, one.due_ms), -1):
+            return Left.CANCELLED
+        if self._asked.act is Act.CANCEL:
+            return None
+        if one.name is not None:
+            # A newer one of its name replaces it once the service reads that one.
+            is_replaced = one.sequence < self._names.get((one.place[1], one.name), -1)
+            return Left.NOT_WAITING if is_replaced else None
+        return Left.BEING_DELIVERED if is_near(one, self._clock.now_ms()) else None
+
+    def _of_found(self) -> Iterator[Step]:
+        is_move = self._asked.act is Act.MOVE
+        step, before_ms = Step(), None
+        for number, one in sorted(self._found.items(), key=partial(_order, is_move=is_move)):
+            is_full = len(step) >= AT_ONCE and (not is_move or one.due_ms != before_ms)
+            if is_full or step.size_bytes >= BYTES_AT_ONCE:
                 yield step
                 step = Step()
+            before_ms = one.due_ms
+            if (why := self._why_left(number)) is not None:
+                step.leave(number, why)
+            elif is_move:
+                self._move(step, number, one)
+            else:
+                step.do(number, [self._cancel(one)])
         if len(step):
             yield step
 
@@ -202,11 +258,10 @@ class WaitingSteps:
         record = to_cancel(handle)
         return OutgoingRecord(handle.topic, handle.partition, record.key, record.value, record.headers)
 
-    def _move(self, step: Step, number: int, found: Waiting, *, is_last: bool) -> None:
+    def _move(self, step: Step, number: int, found: Waiting) -> None:
+        """Add the move of a message to a step, unless the message has just moved to another log."""
         content, now_ms = self._inspector.content(found), self._clock.now_ms()
         if content is None or found.target is None:
-            if is_last:
-                step.leave(number, Left.MOVES)
             return
         at_ms = (found.due_ms or 0) + self._asked.by_ms
         if any(at_ms - now_ms > policy.max_delay_ms for policy in self._policies):
@@ -225,3 +280,14 @@ class WaitingSteps:
         sent = OutgoingRecord(self._asked.intake, -1, record.key, record.value, record.headers)
         # A name has one message: the new one takes the place of the old one.
         step.do(number, [sent] if message.name is not None else [self._cancel(found), sent])
+
+
+def is_near(found: Waiting, now_ms: int) -> bool:
+    """Whether a message is due, or so soon that a cancel of it may come too late."""
+    return (found.due_ms or 0) - now_ms < NEAR_MS
+
+
+def _order(found: tuple[int, Waiting], *, is_move: bool) -> tuple[int, int]:
+    number, one = found
+    due_ms = one.due_ms or 0
+    return (-due_ms if is_move else due_ms), number

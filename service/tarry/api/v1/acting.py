@@ -153,6 +153,8 @@ class Acting:
             raise ProblemError(
                 HTTPStatus.CONFLICT, "a cancel of this message waits: to move it now would send it once more"
             )
+        if waiting.name is None and handle.due_ms <= self.now_ms():
+            raise ProblemError(HTTPStatus.CONFLICT, "the message is due: to move it now would deliver it twice")
         if content is None or waiting.kind != "message" or waiting.target is None:
             raise ProblemError(
                 HTTPStatus.CONFLICT, "the service is moving this message, or it becomes a dead letter: ask for it again"
