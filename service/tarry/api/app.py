@@ -100,7 +100,8 @@ def _routed(parts: Parts, gate: Gate) -> FastAPI:
     finding = Finding(parts, intakes)
     state = app.state
     state.parts, state.gate, state.intakes, state.finding = parts, gate, intakes, finding
-    state.sending, state.acting = Sending(parts, intakes), Acting(parts, intakes, finding, OneAtATime())
+    turns = OneAtATime()
+    state.sending, state.acting = Sending(parts, intakes, turns), Acting(parts, intakes, finding, turns)
     state.bulk = Bulk(parts, gate, board)
     state.timers, state.streams = Timers(parts, intakes, finding), Streams(parts)
     v1 = APIRouter(prefix="/v1")

@@ -1,5 +1,6 @@
 """Requests about one message at the same time: one goes after the other."""
 
+import uuid
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
@@ -9,6 +10,7 @@ import httpx
 from tarry.testing import LiveService
 from tests.integration.api.test_sending import arrived, rfc3339
 from tests.support.api import Api
+from tests.support.topics import read_topic
 
 AT_ONCE: Final = 4
 
@@ -56,3 +58,33 @@ def test_of_a_cancel_and_a_move_at_once_no_message_is_both_cancelled_and_moved(
         cancelled = [one for one in answers[::2] if one.status_code == 200]
         moved = [one for one in answers[1::2] if one.status_code in {200, 202}]
         assert len(cancelled) + len(moved) == 1, [one.text for one in answers]
+
+
+def test_requests_under_one_key_at_once_are_one_message_with_one_answer(
+    http: httpx.Client, api: Api, service: LiveService, orders: str
+) -> None:
+    key = {"Idempotency-Key": str(uuid.uuid4())}
+    body = {"target": orders, "key": "k", "value": "once", "at": rfc3339(50)}
+    answers = all_at_once(api.url, lambda client, _: client.post("/v1/messages", json=body, headers=key))
+    assert {one.status_code for one in answers} == {202}, [one.text for one in answers]
+    assert len({(one.json()["handle"], one.json()["offset"]) for one in answers}) == 1
+    assert sum(one.json().get("known", False) for one in answers) == AT_ONCE - 1
+    id_ = answers[0].json()["id"].encode()
+    records = read_topic(service.bootstrap_servers, service.intake)
+    assert sum(dict(one.headers() or []).get("tarry-id") == id_ for one in records) == 1
+    other = http.post("/v1/messages", json={**body, "value": "twice"}, headers=key)
+    assert (other.status_code, other.json()["code"]) == (409, "conflict")
+    # An outcome that comes later is the same for all, too.
+    body = {"target": orders, "key": "k", "value": "once", "at": rfc3339(2), "wait": "20s"}
+    key = {"Idempotency-Key": str(uuid.uuid4())}
+    answers = all_at_once(api.url, lambda client, _: client.post("/v1/messages", json=body, headers=key))
+    assert [one.json()["outcome"]["outcome"] for one in answers] == ["fired"] * AT_ONCE
+    assert len(arrived(service, orders, answers[0].json()["id"])) == 1
+
+
+def test_a_timer_that_is_set_if_there_is_none_is_not_in_the_way_of_its_own_repetition(api: Api, orders: str) -> None:
+    key = {"Idempotency-Key": str(uuid.uuid4())}
+    body = {"target": orders, "value": "once", "at": rfc3339(50), "if": "absent"}
+    timer = {"key": "k", "name": str(uuid.uuid4())}
+    answers = all_at_once(api.url, lambda client, _: client.put("/v1/timers", params=timer, json=body, headers=key))
+    assert [(one.status_code, one.json()["outcome"]["outcome"]) for one in answers] == [(200, "scheduled")] * AT_ONCE

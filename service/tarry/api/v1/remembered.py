@@ -2,21 +2,29 @@
 
 import hashlib
 from collections import OrderedDict
-from typing import Any, Final, NamedTuple
+from dataclasses import dataclass
+from typing import Any, Final
+
+from tarry.client import Receipt, ScheduleReceipt
 
 MOST: Final = 10_000
 
 
-class Seen(NamedTuple):
-    """A request that was answered.
+@dataclass(slots=True)
+class Seen:
+    """A request whose message was sent.
 
     Attributes:
         mark: stands for what was asked.
-        answer: the receipt.
+        receipt: of the message.
+        fields: the receipt, as it was answered.
+        outcome: the result with which it was answered; None: none yet.
     """
 
     mark: bytes
-    answer: dict[str, Any]
+    receipt: Receipt | ScheduleReceipt
+    fields: dict[str, Any]
+    outcome: dict[str, Any] | None = None
 
 
 class Remembered:

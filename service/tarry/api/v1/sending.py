@@ -1,12 +1,14 @@
 """Sending a message: who may, whether the service would accept it, whether it was sent before, and its outcome.
 
     1. rights, and what the intake accepts               nothing was sent, if one of them refuses
-    2. an id that was given, and a due time that has passed: look for the message; if it is found, it is not sent again
+    2. wait until no other request about this id is on its way here
     3. listen for the result, if its sender waits for it
-    4. send; all replicas have it, or it is said that this is not known
+    4. an id that was given, and a due time that has passed: look for the message; if it is found, it is not sent again
+    5. an Idempotency-Key under which this replica has sent the message: it is not sent again
+    6. send; all replicas have it, or it is said that this is not known
 
 A request that is repeated under its Idempotency-Key means the same id, due time and partition. While the service knows
-the first message, it drops the second; later, step 2 finds its result.
+the first message, it drops the second; later, step 4 finds its result.
 """
 
 import base64
@@ -33,6 +35,7 @@ from tarry.api.v1.body import Content, Line
 from tarry.api.v1.intakes import Intakes
 from tarry.api.v1.remembered import Remembered, Seen, mark_of
 from tarry.api.v1.rights import may_change, may_change_any, refuse_to_change
+from tarry.api.v1.turns import OneAtATime
 from tarry.client import DelayedMessage, Receipt, RepeatedMessage, ScheduleReceipt
 from tarry.client.outcome.result import Wanted
 from tarry.client.record import IntakeRecord, to_record, to_schedule
@@ -89,11 +92,13 @@ class Sending:
     Args:
         parts: the clients.
         intakes: what is accepted.
+        turns: gives turns on messages, by intake and id.
     """
 
-    def __init__(self, parts: Parts, intakes: Intakes) -> None:
+    def __init__(self, parts: Parts, intakes: Intakes, turns: OneAtATime) -> None:
         self._parts = parts
         self._intakes = intakes
+        self._turns = turns
         self._remembered = Remembered()
 
     def order(self, line: Line, idempotency_key: str | None, wait_ms: int, way: str) -> Order:
@@ -129,21 +134,34 @@ class Sending:
             )
         record = self._record(message)
         request = await self._check(order, record)
-        mark = self._refuse_another(order, record) if is_given else b""
-        if order.name is not None and order.key is not None and not may_change_any(principal):
-            await self._check_replaced(principal, order.intake, order.key, order.name)
-        partition = None
-        if is_given and isinstance(message, DelayedMessage):
-            partition = partition_of(
-                record.id.encode() if order.key is None else order.key, await self._intakes.partitions(order.intake)
-            )
-            known = await self._sent_before(principal, order, record, request, partition)
-            if known is not None:
-                return known
-        answer = await self._sent(principal, order, message, request, partition)
-        if is_given:
-            self._remembered.keep(record.id, Seen(mark, answer.fields))
-        return answer
+        async with self._turns.turn(order.intake, record.id) as end_turn, AsyncExitStack() as listening:
+            mark = self._refuse_another(order, record) if is_given else b""
+            if order.name is not None and order.key is not None and not may_change_any(principal):
+                await self._check_replaced(principal, order.intake, order.key, order.name)
+            # First, so that no outcome is missed of a message that is known already.
+            stream = await self._listen(order, record.id, listening) if order.wait_ms else None
+            partition = None
+            if is_given and isinstance(message, DelayedMessage):
+                partition = partition_of(
+                    record.id.encode() if order.key is None else order.key, await self._intakes.partitions(order.intake)
+                )
+                known = await self._sent_before(principal, order, record, request, partition)
+                if known is not None:
+                    return known
+            # An id of somebody's own may be used again, for example after a cancel.
+            seen = None if order.idempotency_key is None else self._remembered.find(record.id)
+            fields: dict[str, Any] = {} if seen is None else {"known": True}
+            if seen is None:
+                seen = await self._sent(order, message, request, partition, mark)
+                if is_given:
+                    self._remembered.keep(record.id, seen)
+            end_turn()
+            if seen.outcome is None and stream is not None:
+                outcome = await self._outcome(stream, seen.receipt, order, is_given=partition is not None)
+                seen.outcome = seen.outcome if outcome is None else outcome
+        if seen.outcome is None:
+            return Answer(HTTPStatus.ACCEPTED, {**seen.fields, **fields})
+        return Answer(HTTPStatus.OK, {**seen.fields, **fields, "outcome": shown_result(seen.outcome, principal)})
 
     def _id(self, principal: Principal, order: Order) -> uuid.UUID:
         body, idempotency_key = order.body, order.idempotency_key
@@ -237,38 +255,37 @@ class Sending:
             return Answer(HTTPStatus.ACCEPTED, {**fields, "offset": found.message.sequence})
         return None
 
+    async def _listen(self, order: Order, id_: str, listening: AsyncExitStack) -> Stream:
+        """Listen to the results of an id.
+
+        Raises:
+            ProblemError: they cannot be read.
+        """
+        reader = self._parts.results(order.intake)
+        try:
+            return await listening.enter_async_context(reader.listen(_any, id_.encode()))
+        except UsageError as error:
+            raise ProblemError(
+                HTTPStatus.SERVICE_UNAVAILABLE, f"cannot wait, so nothing was sent: {error}", Code.KAFKA_AWAY
+            ) from error
+
     async def _sent(
         self,
-        principal: Principal,
         order: Order,
         message: DelayedMessage | RepeatedMessage,
         request: Request,
         partition: int | None,
-    ) -> Answer:
-        async with AsyncExitStack() as listening:
-            stream = None
-            if order.wait_ms:
-                reader = self._parts.results(order.intake)
-                try:
-                    key = str(message.id).encode()
-                    stream = await listening.enter_async_context(reader.listen(_any, key))
-                except UsageError as error:
-                    raise ProblemError(
-                        HTTPStatus.SERVICE_UNAVAILABLE, f"cannot wait, so nothing was sent: {error}", Code.KAFKA_AWAY
-                    ) from error
-            receipt = await self._accepted(order, message, partition)
-            self._parts.metrics.sent.labels(order.way).inc()
-            if isinstance(receipt, Receipt):
-                fields = receipt_fields(receipt, self.message_url(receipt.handle))
-            else:
-                url = self.timer_url(order.intake, order.key or b"", order.name or "")
-                fields = schedule_fields(receipt, request.due_ms, url)
-            if stream is None:
-                return Answer(HTTPStatus.ACCEPTED, fields)
-            outcome = await self._outcome(stream, receipt, order, is_given=partition is not None)
-        if outcome is None:
-            return Answer(HTTPStatus.ACCEPTED, fields)
-        return Answer(HTTPStatus.OK, {**fields, "outcome": shown_result(outcome, principal)})
+        mark: bytes,
+    ) -> Seen:
+        """Send; return what may be remembered of it."""
+        receipt = await self._accepted(order, message, partition)
+        self._parts.metrics.sent.labels(order.way).inc()
+        if isinstance(receipt, Receipt):
+            fields = receipt_fields(receipt, self.message_url(receipt.handle))
+        else:
+            url = self.timer_url(order.intake, order.key or b"", order.name or "")
+            fields = schedule_fields(receipt, request.due_ms, url)
+        return Seen(mark, receipt, fields)
 
     async def _accepted(
         self, order: Order, message: DelayedMessage | RepeatedMessage, partition: int | None
