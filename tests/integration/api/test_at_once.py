@@ -1,5 +1,6 @@
-"""Requests about one message at the same time: one goes after the other."""
+"""Requests about one message at the same time, and lines of one key: one goes after the other."""
 
+import json
 import uuid
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -9,7 +10,7 @@ import httpx
 
 from tarry.testing import LiveService
 from tests.integration.api.test_sending import arrived, rfc3339
-from tests.support.api import Api
+from tests.support.api import NDJSON, Api
 from tests.support.topics import read_topic
 
 AT_ONCE: Final = 4
@@ -88,3 +89,19 @@ def test_a_timer_that_is_set_if_there_is_none_is_not_in_the_way_of_its_own_repet
     timer = {"key": "k", "name": str(uuid.uuid4())}
     answers = all_at_once(api.url, lambda client, _: client.put("/v1/timers", params=timer, json=body, headers=key))
     assert [(one.status_code, one.json()["outcome"]["outcome"]) for one in answers] == [(200, "scheduled")] * AT_ONCE
+
+
+def test_the_lines_of_a_key_are_accepted_in_their_order(http: httpx.Client, orders: str) -> None:
+    def line(key: str, number: int) -> dict[str, object]:
+        fields: dict[str, object] = {"target": orders, "key": key, "value": str(number)}
+        if number % 3:
+            return {**fields, "delay": "1s"}
+        return {**fields, "id": str(uuid.uuid4()), "at": rfc3339(-1)}  # it is looked for first
+
+    lines = [line(key, number) for number in range(9) for key in ("a", "b")]
+    content = "".join(json.dumps(one) + "\n" for one in lines)
+    answers = [json.loads(one) for one in http.post("/v1/messages:batch", content=content, headers=NDJSON).text.split()]
+    assert answers.pop() == {"lines": len(lines), "accepted": len(lines), "complete": True}
+    for first in (0, 1):
+        offsets = [one["offset"] for one in answers[first::2]]
+        assert offsets == sorted(offsets)

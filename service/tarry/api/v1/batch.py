@@ -1,13 +1,15 @@
 """`POST /v1/messages:batch`: many messages, one in each line; the answer has a line for each, in their order.
 
 Lines are read as they come, and at most some hundred are on their way to Kafka at the same time: whoever sends faster
-waits. Answers are held for a sender that reads them only when it has sent all; after some ten thousand it must read.
+waits. Lines of one key take turns until the client library has them, so Kafka gets them in their order. Answers are
+held for a sender that reads them only when it has sent all; after some ten thousand it must read.
 """
 
 import asyncio
 import json
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
+from dataclasses import replace
 from functools import partial
 from http import HTTPStatus
 from typing import Annotated, Any, Final
@@ -28,7 +30,8 @@ from tarry.api.parts import Parts, given, parts_of
 from tarry.api.problems import Code, ProblemError, faults_text, problem_of, unexpected
 from tarry.api.v1.answers import problems
 from tarry.api.v1.body import Line
-from tarry.api.v1.sending import Sending, sending_of
+from tarry.api.v1.sending import Answer, Order, Sending, sending_of
+from tarry.api.v1.turns import OneAtATime
 from tarry.errors import TarryError
 
 router = APIRouter(tags=["messages"])
@@ -93,6 +96,7 @@ class _Batch:
         self._gate = gate
         self._credential = credential
         self._rates = rates_of(request)
+        self._keys = OneAtATime()
         self._under_way = asyncio.Semaphore(UNDER_WAY)
         self._bytes = 0
         self._has_room = asyncio.Event()
@@ -175,7 +179,7 @@ class _Batch:
                 body = Line.model_validate_json(line)
             except ValidationError as error:
                 raise ProblemError(HTTPStatus.UNPROCESSABLE_ENTITY, _fault_text(error)) from None
-            answer = await self._sending.send(self._principal, self._sending.order(body, None, 0, "batch"))
+            answer = await self._sent(self._sending.order(body, None, 0, "batch"))
         except ProblemError as problem:
             return {"line": number, **problem.body()}
         except TarryError as error:
@@ -184,6 +188,13 @@ class _Batch:
             self._parts.on_event("request_failed", line=number, exc_info=True)
             return {"line": number, **unexpected().body()}
         return {"line": number, "status": int(answer.status), **answer.fields}
+
+    async def _sent(self, order: Order) -> Answer:
+        """Send a message, after those of its key in the lines before it."""
+        if order.key is None:
+            return await self._sending.send(self._principal, order)
+        async with self._keys.turn(order.intake, order.key) as end_turn:
+            return await self._sending.send(self._principal, replace(order, on_queued=end_turn))
 
 
 class _Lines(Response):

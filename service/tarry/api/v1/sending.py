@@ -14,7 +14,7 @@ the first message, it drops the second; later, step 4 finds its result.
 import base64
 import json
 import uuid
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -66,6 +66,7 @@ class Order:
         wait_ms: how long to wait for the outcome.
         way: how it came, for the figures.
         decides: whether to wait for the answer to `if` only, and not for the outcome.
+        on_queued: called when what is sent from now on comes after it.
     """
 
     body: Content
@@ -76,6 +77,7 @@ class Order:
     wait_ms: int = 0
     way: str = "message"
     decides: bool = False
+    on_queued: Callable[[], None] = lambda: None
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,8 +296,8 @@ class Sending:
 
         def send(producer: ApiProducer) -> Awaitable[Receipt | ScheduleReceipt]:
             if isinstance(message, DelayedMessage):
-                return producer.send_message(message, partition)
-            return producer.send_schedule(message)
+                return producer.send_message(message, partition, order.on_queued)
+            return producer.send_schedule(message, order.on_queued)
 
         try:
             return await self._parts.sent(order.intake, send)
