@@ -175,8 +175,8 @@ async def cancel(request: Request, body: OfMessages, asker: Asker, bulk: _Bulk, 
 async def move(request: Request, body: MovedBy, asker: Asker, bulk: _Bulk, intakes: _Intakes) -> JSONResponse:
     """Let messages that wait be due later, 20,000 at most, about those that are due first; schedules are left out.
 
-    One transaction cancels a message and sends it again. Near its old due time both may be delivered. A named message
-    is replaced instead, which is exact.
+    One transaction cancels a message and sends it again. What is due, or nearly so, is left: both might be delivered.
+    A named message is replaced instead, which is exact.
     """
     by_ms = 0 if body.by is None else parse_duration_ms(body.by)
     return await _messages(request, Act.MOVE, body, asker, bulk, intakes, by_ms)
