@@ -22,9 +22,7 @@ from tarry.api.v1.events import Wish
 TARGETS = ("orders", "invoices", "mails")
 IDS = ("a", "b", "c")
 
-WISHES = st.builds(
-    Wish, st.just(ANYBODY), st.frozensets(st.sampled_from(TARGETS)), st.sampled_from((None, *IDS)), st.none()
-)
+WISHES = st.builds(Wish, st.just(ANYBODY), st.frozensets(st.sampled_from(TARGETS)), st.sampled_from((None, *IDS)))
 RESULTS = st.fixed_dictionaries(
     {"id": st.sampled_from(IDS)},
     optional={"target": st.sampled_from((*TARGETS, None, 7)), "schedule": st.sampled_from(IDS)},

@@ -138,6 +138,12 @@ def test_a_stream_has_the_results_of_its_target_and_resumes_where_it_broke_off(
     assert http.get("/v1/events", headers={"Last-Event-ID": "x"}).status_code == 422
 
 
+def test_a_stream_cannot_be_chosen_by_a_name(http: httpx.Client) -> None:
+    with http.stream("GET", "/v1/events", params={"name": "payment"}) as answer:
+        assert answer.status_code == 422
+        assert json.loads(answer.read())["detail"] == "name: there is no such field"
+
+
 def test_a_stream_that_resumes_where_results_were_deleted_says_which_are_missing(
     http: httpx.Client, orders: str, service: LiveService
 ) -> None:

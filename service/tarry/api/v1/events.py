@@ -17,6 +17,7 @@ from typing import Annotated, Any, Final
 
 import anyio
 from fastapi import APIRouter, Header, Query, Request
+from pydantic import BaseModel, ConfigDict, Field
 from sse_starlette import EventSourceResponse, ServerSentEvent
 from starlette.requests import HTTPConnection
 
@@ -50,6 +51,18 @@ RETRY_MS: Final = 3_000
 _POSITIONS: Final = re.compile(r"[0-9]{1,10}:[0-9]{1,19}(,[0-9]{1,10}:[0-9]{1,19}){0,9999}")
 
 
+class Chosen(BaseModel):
+    """Which results are asked for."""
+
+    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
+
+    intake: Topic | None = Field(default=None, description="Needed where there are several.")
+    target: list[Topic] = Field(
+        default_factory=list, max_length=MOST_TARGETS, description="Only of messages for these targets."
+    )
+    id: str | None = Field(default=None, max_length=36, description="Only of this message, or of this schedule.")
+
+
 @dataclass(frozen=True, slots=True)
 class Wish:
     """What a listener wants.
@@ -58,13 +71,11 @@ class Wish:
         principal: who it is.
         targets: only results of messages for these; none: of all that the principal may see.
         id: only results of this id, or of this schedule; None: of all.
-        name: only results of messages of this name; None: of all.
     """
 
     principal: Principal
     targets: frozenset[str]
     id: str | None
-    name: str | None
 
     @property
     def among(self) -> Collection[str]:
@@ -77,8 +88,6 @@ class Wish:
         if self.targets and target not in self.targets:
             return False
         if self.id is not None and self.id not in (result.get("id"), result.get("schedule")):
-            return False
-        if self.name is not None and result.get("name") != self.name:
             return False
         return may_see(self.principal, target if isinstance(target, str) else None)
 
@@ -139,22 +148,19 @@ async def events(
     gate: Annotated[Gate, given(gate_of)],
     intakes: Annotated[Intakes, given(intakes_of)],
     streams: Annotated[Streams, given(streams_of)],
-    intake: Annotated[Topic | None, Query()] = None,
-    target: Annotated[list[Topic] | None, Query(max_length=MOST_TARGETS)] = None,
-    id: Annotated[str | None, Query(max_length=36)] = None,  # noqa: A002 - as the field is called
-    name: Annotated[str | None, Query(max_length=255)] = None,
+    chosen: Annotated[Chosen, Query()],
     last_event_id: Annotated[str | None, Header(alias="Last-Event-ID", max_length=16_384)] = None,
 ) -> EventSourceResponse:
     """Stream the results of messages that the asker may see; events `result`, `lagging`, `gap` and `end`."""
-    topic = intakes.named(intake, for_sending=False)
-    wish = Wish(asker, frozenset(target or ()), None if id is None else id.lower(), name)
+    topic = intakes.named(chosen.intake, for_sending=False)
+    wish = Wish(asker, frozenset(chosen.target), None if chosen.id is None else chosen.id.lower())
     _check_wish(wish)
     since = _positions(last_event_id)
     if since is not None and max(since) >= await intakes.partitions(topic):
         raise ProblemError(HTTPStatus.UNPROCESSABLE_ENTITY, "Last-Event-ID: it is of another intake")
     streams.open(asker)
     stops = anyio.Event()
-    going = _Going(parts, topic, wish, since, partial(_holds, gate, credential_of(request)), stops)
+    going = Going(parts, topic, wish, since, partial(_holds, gate, credential_of(request)), stops)
     found = going.events(streams)
     # Before the answer begins: whoever has its head misses nothing from then on.
     first = await anext(found)
