@@ -191,18 +191,23 @@ def _check_wish(wish: Wish) -> None:
             raise ProblemError(HTTPStatus.FORBIDDEN, f"{principal.name} has neither look nor send for {one}")
     if not (principal.has(Scope.LOOK) or principal.has(Scope.SEND)):
         raise ProblemError(HTTPStatus.FORBIDDEN, f"{principal.name} has neither look nor send")
-    if wish.name is not None and not principal.has(Scope.LOOK_KEYS):
-        raise ProblemError(
-            HTTPStatus.FORBIDDEN, f"{principal.name} has no scope look-keys, so it may not ask for a name"
-        )
 
 
 def _holds(gate: Gate, credential: Credential | None) -> bool:
     return credential is None or gate.holds(credential)
 
 
-class _Going:
-    """One stream."""
+class Going:
+    """One stream.
+
+    Args:
+        parts: the results, the clock and the figures.
+        intake: whose results.
+        wish: which of them.
+        since: from which offsets on, by partition; None: from now on.
+        may_go_on: whether the listener may still listen.
+        stops: is set when the server stops.
+    """
 
     def __init__(
         self,
@@ -219,7 +224,7 @@ class _Going:
         self._wish = wish
         self._since = since
         self._may_go_on = may_go_on
-        self._looked_ms = parts.clock.monotonic_ms()
+        self._looked_ms = self._said_ms = parts.clock.monotonic_ms()
 
     async def events(self, streams: Streams) -> AsyncGenerator[ServerSentEvent, None]:
         """Yield the events; the first one says that this listens now.
@@ -266,8 +271,10 @@ class _Going:
     async def _all(self, stream: Stream) -> AsyncIterator[ServerSentEvent]:
         """Yield what was missed, then what comes, and a sign of life; end when the listener is too slow."""
         if self._since is not None:
-            async for event in self._missed(stream.joined, self._since):
+            async for event in self._missed(stream, self._since):
                 yield event
+            if stream.is_over:  # what came meanwhile lies behind what is still missed
+                return
         while True:
             found = await stream.next(HEARTBEAT_S)
             if found is not None:
@@ -275,11 +282,11 @@ class _Going:
             elif stream.is_lagging or stream.is_over:
                 return
             else:
-                yield ServerSentEvent(comment="still here", id=_id(stream.positions))
+                yield _sign_of_life(stream.positions)
 
     def _goes_on(self) -> bool:
-        """Look from time to time whether the listener may still listen."""
-        now_ms = self._parts.clock.monotonic_ms()
+        """Note that something is said; look from time to time whether the listener may still listen."""
+        self._said_ms = now_ms = self._parts.clock.monotonic_ms()
         if now_ms - self._looked_ms < HEARTBEAT_S * 1_000:
             return True
         self._looked_ms = now_ms
@@ -289,15 +296,23 @@ class _Going:
         self._parts.metrics.events.inc()
         return _sse(self._wish.principal, found.result, stream.positions)
 
-    async def _missed(self, joined: Mapping[int, int], since: dict[int, int]) -> AsyncIterator[ServerSentEvent]:
-        """Yield what was written between two positions."""
-        positions = {partition: since.get(partition, end) for partition, end in joined.items()}
-        for partition, end in joined.items():
-            while positions[partition] < end:
+    async def _missed(self, stream: Stream, since: dict[int, int]) -> AsyncIterator[ServerSentEvent]:
+        """Yield what was written between two positions, and a sign of life while that is nothing for this listener."""
+        positions = {partition: since.get(partition, end) for partition, end in stream.joined.items()}
+        for partition, end in stream.joined.items():
+            while positions[partition] < end and not stream.is_over:
                 begin = positions[partition]
-                found, after, first = await self._parts.look(
-                    partial(_chunk, place=(self._intake, partition), begin=begin, end=end)
-                )
+                chunk = partial(_chunk, place=(self._intake, partition), begin=begin, end=end)
+                reading = asyncio.ensure_future(self._parts.look(chunk))
+                try:
+                    while (
+                        not (rest_s := self._may_be_silent_s())
+                        or not (await asyncio.wait([reading], timeout=rest_s))[0]
+                    ):
+                        yield _sign_of_life(positions)
+                    found, after, first = reading.result()
+                finally:
+                    reading.cancel()
                 if first > begin:
                     yield ServerSentEvent(
                         event="gap", data=json.dumps({"partition": partition, "from": begin, "to": first})
@@ -308,6 +323,10 @@ class _Going:
                         self._parts.metrics.events.inc()
                         yield _sse(self._wish.principal, result, positions)
                 positions[partition] = max(after, positions[partition])
+
+    def _may_be_silent_s(self) -> float:
+        """Return for how long nothing need be said."""
+        return max(0.0, HEARTBEAT_S - (self._parts.clock.monotonic_ms() - self._said_ms) / 1_000)
 
 
 def _chunk(
@@ -327,6 +346,10 @@ def _chunk(
         if len(found) >= MISSED_AT_ONCE:
             return found, offset + 1, min(first, end)
     return found, end, min(first, end)
+
+
+def _sign_of_life(positions: Mapping[int, int]) -> ServerSentEvent:
+    return ServerSentEvent(comment="still here", id=_id(positions))
 
 
 def _end(reason: str) -> ServerSentEvent:
