@@ -12,7 +12,8 @@ from starlette.types import Message, Receive, Send
 from starlette.types import Scope as Connection
 
 from tarry.api.access.gate import Gate
-from tarry.api.access.principal import Principal, Scope, parsed_grants
+from tarry.api.access.load import Load
+from tarry.api.access.principal import ANYBODY, Principal, Scope, parsed_grants
 from tarry.api.access.protection import Protection
 from tarry.api.access.rates import Rates
 from tarry.api.access.request_log import printable
@@ -198,11 +199,12 @@ def answered(headers: Mapping[str, str], *, body: bytes = b"", path: str = "/v1/
         "scheme": "http",
         "path": path,
         "headers": [(name.lower().encode(), value.encode()) for name, value in headers.items()],
+        "state": {"principal": ANYBODY},
         **scope,
     }
     settings = Api(hosts=("tarry.example.com",), max_body="1KiB")
     try:
-        asyncio.run(Protection(app, settings, ApiMetrics())(whole, receive, send))
+        asyncio.run(Protection(Load(app, settings, ApiMetrics()), settings)(whole, receive, send))
     except ProblemError as problem:
         return int(problem.status)
     return 200

@@ -19,6 +19,7 @@ from tarry import __version__
 from tarry.api import health, problems
 from tarry.api.access.authentication import Authentication
 from tarry.api.access.gate import Gate
+from tarry.api.access.load import Load
 from tarry.api.access.protection import Protection
 from tarry.api.access.rates import Rates
 from tarry.api.access.request_log import RequestLog
@@ -61,9 +62,9 @@ def make_app(parts: Parts) -> ASGIApp:
     gate = Gate(api, parts.clock, parts.on_event)
     app = _routed(parts, gate)
     # The outermost is last.
-    handlers = messages.Shortcut(app, api.prefix)
+    handlers = Load(messages.Shortcut(app, api.prefix), api, parts.metrics)
     protected: ASGIApp = Authentication(handlers, gate, Rates(api.rate, parts.clock), api.prefix)
-    protected = Protection(protected, api, parts.metrics)
+    protected = Protection(protected, api)
     if api.proxies:
         protected = ProxyHeadersMiddleware(protected, trusted_hosts=list(api.proxies))  # type: ignore[arg-type, assignment]
     return RequestLog(protected, parts)

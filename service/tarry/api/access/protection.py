@@ -1,22 +1,17 @@
-"""Bounds and checks of requests before anything reads them: host, origin, types, sizes and numbers."""
+"""Checks of the heads of requests before anything else reads them: host, origin, types and sizes."""
 
-import asyncio
 from collections.abc import Iterable
 from http import HTTPStatus
 from typing import Final
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tarry.api.access.paths import route_path
-from tarry.api.metrics import ApiMetrics
-from tarry.api.problems import RETRY_AFTER_S, Code, ProblemError
+from tarry.api.problems import Code, ProblemError
 from tarry.config import Api
 from tarry.config.tree import LOOPBACK_NAMES
-
-BODY_WITHIN_S: Final = 15.0
-"""How long a body may take to come."""
 
 MOST_HEADERS: Final = 64
 HEADER_BYTES: Final = 32_768
@@ -38,15 +33,12 @@ class Protection:
     Args:
         app: what it protects.
         settings: the configuration.
-        metrics: counts the requests that are under way.
     """
 
-    def __init__(self, app: ASGIApp, settings: Api, metrics: ApiMetrics) -> None:
+    def __init__(self, app: ASGIApp, settings: Api) -> None:
         self._app = app
         self._settings = settings
-        self._metrics = metrics
         self._hosts = frozenset(name.lower() for name in (*settings.hosts, *LOOPBACK_NAMES))
-        self._under_way = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle a request."""
@@ -63,9 +55,9 @@ class Protection:
                 raise ProblemError(HTTPStatus.FORBIDDEN, "this server is read-only", Code.READ_ONLY)
         if path == BATCH:
             _check_type(headers, LINES)
-        else:
-            receive = await self._whole_body(headers, path, receive)
-        await self._counted(scope, receive, send)
+        elif has_body(headers):
+            _check_type(headers, _JSON if path.startswith("/v1/") else (*_FORMS, *_JSON))
+        await self._app(scope, receive, send)
 
     def _check_host(self, headers: Headers) -> None:
         """Refuse a name that is not this server's: another site's name may lead here (DNS rebinding)."""
@@ -76,62 +68,14 @@ class Protection:
                 HTTPStatus.MISDIRECTED_REQUEST, "the Host header is none of this server's names: add it to api.hosts"
             )
 
-    async def _whole_body(self, headers: Headers, path: str, receive: Receive) -> Receive:
-        """Read the body, and return a `receive` that gives it in one piece."""
-        length = headers.get("content-length")
-        if "transfer-encoding" not in headers and (length is None or length == "0"):
-            return receive
-        _check_type(headers, _JSON if path.startswith("/v1/") else (*_FORMS, *_JSON))
-        most = self._settings.max_body_bytes
-        if length is not None and (not length.isdecimal() or int(length) > most):
-            raise _too_large(most)
-        parts, size = [], 0
-        try:
-            async with asyncio.timeout(BODY_WITHIN_S):
-                while True:
-                    message = await receive()
-                    if message["type"] != "http.request":
-                        return _once(message, receive)
-                    parts.append(message.get("body", b""))
-                    size += len(parts[-1])
-                    if size > most:
-                        raise _too_large(most)
-                    if not message.get("more_body"):
-                        break
-        except TimeoutError:
-            raise ProblemError(
-                HTTPStatus.REQUEST_TIMEOUT, "the body took too long", Code.TOO_SLOW, headers={"Connection": "close"}
-            ) from None
-        return _once({"type": "http.request", "body": b"".join(parts), "more_body": False}, receive)
 
-    async def _counted(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if self._under_way >= self._settings.requests:
-            raise ProblemError(
-                HTTPStatus.SERVICE_UNAVAILABLE,
-                "this replica handles too many requests: try again",
-                Code.BUSY,
-                headers={"Retry-After": str(RETRY_AFTER_S)},
-            )
-        counts = True
-        self._change(1)
+def has_body(headers: Headers) -> bool:
+    """Return whether a request has a body.
 
-        async def counting(message: Message) -> None:
-            nonlocal counts
-            # A stream of events has a limit of its own.
-            if counts and message["type"] == "http.response.start" and _is_stream(message):
-                counts = False
-                self._change(-1)
-            await send(message)
-
-        try:
-            await self._app(scope, receive, counting)
-        finally:
-            if counts:
-                self._change(-1)
-
-    def _change(self, by: int) -> None:
-        self._under_way += by
-        self._metrics.under_way.set(self._under_way)
+    Args:
+        headers: of the request.
+    """
+    return "transfer-encoding" in headers or headers.get("content-length", "0") != "0"
 
 
 def _check_heads(headers: Iterable[tuple[bytes, bytes]]) -> None:
@@ -173,23 +117,3 @@ def _hostname(host: str) -> str | None:
     except ValueError:
         return None
     return None if port == 0 else found.hostname
-
-
-def _is_stream(message: Message) -> bool:
-    return Headers(raw=message["headers"]).get("content-type", "").startswith("text/event-stream")
-
-
-def _once(first: Message, receive: Receive) -> Receive:
-    """Return a `receive` that gives a message first."""
-    held = [first]
-
-    async def receiving() -> Message:
-        return held.pop() if held else await receive()
-
-    return receiving
-
-
-def _too_large(most: int) -> ProblemError:
-    return ProblemError(
-        HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"the body has more than {most} bytes", headers={"Connection": "close"}
-    )

@@ -23,9 +23,10 @@ from starlette.types import Receive, Scope, Send
 from tarry.api.access.authentication import rates_of
 from tarry.api.access.gate import Credential, Gate, credential_of, gate_of
 from tarry.api.access.identity import Asker, demand
+from tarry.api.access.load import BODY_WITHIN_S
 from tarry.api.access.principal import Principal
 from tarry.api.access.principal import Scope as Needed
-from tarry.api.access.protection import BATCH, BODY_WITHIN_S
+from tarry.api.access.protection import BATCH
 from tarry.api.parts import Parts, given, parts_of
 from tarry.api.problems import Code, ProblemError, faults_text, problem_of, unexpected
 from tarry.api.v1.answers import problems
