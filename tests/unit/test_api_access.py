@@ -198,6 +198,8 @@ def answered(headers: Mapping[str, str], *, body: bytes = b"", path: str = "/v1/
         "method": "POST",
         "scheme": "http",
         "path": path,
+        "raw_path": path.encode(),
+        "query_string": b"",
         "headers": [(name.lower().encode(), value.encode()) for name, value in headers.items()],
         "state": {"principal": ANYBODY},
         **scope,

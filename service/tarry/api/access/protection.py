@@ -1,9 +1,9 @@
-"""Checks of the heads of requests before anything else reads them: host, origin, types and sizes."""
+"""Checks of the heads of requests before anything else reads them: host, origin, URL, types and sizes."""
 
 from collections.abc import Iterable
 from http import HTTPStatus
 from typing import Final
-from urllib.parse import urlsplit
+from urllib.parse import unquote_to_bytes, urlsplit
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -47,6 +47,7 @@ class Protection:
             return
         headers, path = Headers(scope=scope), route_path(scope, self._settings.prefix)
         _check_heads(scope["headers"])
+        _check_url(scope)
         if path not in PROBES:
             self._check_host(headers)
         if scope["method"] not in _SAFE:
@@ -86,6 +87,19 @@ def _check_heads(headers: Iterable[tuple[bytes, bytes]]) -> None:
             f"more than {MOST_HEADERS} headers, or more than {HEADER_BYTES} bytes of them",
             Code.TOO_LARGE,
         )
+
+
+def _check_url(scope: Scope) -> None:
+    """Refuse a path or a query that is no text: whoever reads it would put another character for each wrong byte."""
+    for part in (scope["raw_path"], scope["query_string"]):
+        if b"%" not in part:
+            continue
+        try:
+            unquote_to_bytes(part).decode()
+        except UnicodeDecodeError:
+            raise ProblemError(
+                HTTPStatus.BAD_REQUEST, "the URL is not UTF-8; bytes that are no text go into key_base64"
+            ) from None
 
 
 def _check_origin(headers: Headers, scheme: str) -> None:
