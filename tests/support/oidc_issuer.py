@@ -26,6 +26,12 @@ class Issuer:
         self.url = url
         self.claims: dict[str, Any] = {"sub": "ann", "groups": ["oncall"]}
         self.asked_for_keys = 0
+        self.asked = 0
+        self.is_away = False
+        """Whether it answers with an error."""
+        self.goes_on = threading.Event()
+        """While it is not set, the issuer sends blanks, and no answer."""
+        self.goes_on.set()
         self._codes: dict[str, dict[str, str]] = {}
         self._keys: dict[str, rsa.RSAPrivateKey] = {}
         self.rotate("first")
@@ -93,6 +99,7 @@ def issuing() -> Iterator[Issuer]:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             url, issuer = urlsplit(self.path), found[0]
+            issuer.asked += 1
             if url.path == "/authorize":
                 query = {name: values[0] for name, values in parse_qs(url.query).items()}
                 self.send_response(303)
@@ -106,11 +113,16 @@ def issuing() -> Iterator[Issuer]:
             self._answer(found[0].redeem({name: values[0] for name, values in parse_qs(body).items()}))
 
         def _answer(self, fields: dict[str, Any] | None) -> None:
-            body = json.dumps(fields or {"error": "invalid_grant"}).encode()
-            self.send_response(200 if fields is not None else 400)
-            self.send_header("Content-Length", str(len(body)))
+            issuer, body = found[0], json.dumps(fields or {"error": "invalid_grant"}).encode()
+            self.send_response(503 if issuer.is_away else 200 if fields is not None else 400)
+            # The end of the connection ends the answer.
             self.end_headers()
-            self.wfile.write(body)
+            try:
+                while not issuer.goes_on.wait(0.01):
+                    self.wfile.write(b" ")
+                self.wfile.write(body)
+            except OSError:  # whoever has asked waits no longer
+                self.close_connection = True
 
         def log_message(self, *_: object) -> None:
             """Say nothing."""

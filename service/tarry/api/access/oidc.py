@@ -3,13 +3,16 @@
 What a token says counts only after its signature is checked with a key of the configured issuer, by a configured
 algorithm, for the configured audience. Keys and addresses that a token names itself (`jku`, `x5u`, `jwk`) are never
 used. An unknown key id makes it ask the issuer for its keys again, once a minute at most: a stranger could send any
-number of such tokens.
+number of such tokens. It is asked once at a time: all who need its keys wait for the same answer. One that does not
+answer is given up soon, and not asked again for some seconds.
 """
 
+import asyncio
 import base64
 import hashlib
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, Final
@@ -26,10 +29,18 @@ from tarry.config import Oidc
 ASK_EVERY_MS: Final = 60_000
 """How often the issuer is asked for its keys at most."""
 
+AGAIN_AFTER_MS: Final = 5_000
+"""How long it is not asked after it has not answered."""
+
 FORGET_AFTER_MS: Final = 3_600_000
 """How long its keys and addresses are known at most."""
 
-_WITHIN_S: Final = 5.0
+WITHIN_S: Final = 5.0
+"""How long an answer of the issuer may take, however it comes."""
+
+MOST_WAITING: Final = 64
+"""How many requests wait for the issuer at the same time; it may not answer, and they hold what others need."""
+
 _LEEWAY_S: Final = 30
 _LONGEST_TOKEN: Final = 16_384
 _REQUIRED: Final = ["exp", "iat", "iss", "aud", "sub"]
@@ -93,13 +104,20 @@ class Issuer:
     def __init__(self, settings: Oidc, clock: Clock) -> None:
         self._settings = settings
         self._clock = clock
-        self._http = httpx.AsyncClient(timeout=_WITHIN_S, follow_redirects=False)
+        self._http = httpx.AsyncClient(timeout=WITHIN_S, follow_redirects=False)
         self._addresses: Mapping[str, str] = {}
         self._keys: Mapping[str, jwt.PyJWK] = {}
         self._asked_ms: int | None = None
+        self._fault = ""
+        self._failed_ms = 0
+        self._asking: asyncio.Task[None] | None = None
+        self._waiting = 0
 
     async def close(self) -> None:
         """Close the connections to the issuer."""
+        if self._asking is not None:
+            self._asking.cancel()
+            await asyncio.wait([self._asking])
         await self._http.aclose()
 
     async def identity(self, token: str, *, audience: str | None = None, nonce: str | None = None) -> Identity | None:
@@ -185,12 +203,13 @@ class Issuer:
         }
         secret = self._settings.client_secret.get_secret_value()
         address = (await self._known())["token_endpoint"]
+        auth = httpx.BasicAuth(self._settings.client_id, secret) if secret else httpx.Auth()
         try:
-            answer = await self._http.post(
-                address, data=fields, auth=httpx.BasicAuth(self._settings.client_id, secret) if secret else httpx.Auth()
-            )
-        except httpx.HTTPError as error:
-            raise IssuerError(f"the OIDC issuer does not answer: {type(error).__name__}") from error
+            with self._one_more_waiting():
+                async with asyncio.timeout(WITHIN_S):
+                    answer = await self._http.post(address, data=fields, auth=auth)
+        except (httpx.HTTPError, httpx.InvalidURL, TimeoutError) as error:
+            raise _silent(error) from error
         if answer.status_code != HTTPStatus.OK:
             return None
         token = _object(answer).get("id_token")
@@ -215,7 +234,45 @@ class Issuer:
         return self._asked_ms is None or self._clock.monotonic_ms() - self._asked_ms >= FORGET_AFTER_MS
 
     async def _ask(self) -> None:
-        """Ask the issuer for its addresses and its keys."""
+        """Ask the issuer for its addresses and its keys, or wait for the answer to whoever asks already.
+
+        Raises:
+            IssuerError: it does not answer, or has not a moment ago; or too many wait for it.
+        """
+        has_failed = self._fault and self._clock.monotonic_ms() - self._failed_ms < AGAIN_AFTER_MS
+        if self._asking is not None or not has_failed:
+            with self._one_more_waiting():
+                if self._asking is None:
+                    self._asking = asyncio.create_task(self._renew())
+                # Shielded: whoever goes away must not end the wait of the others.
+                await asyncio.shield(self._asking)
+        if self._fault:
+            raise IssuerError(self._fault)
+
+    async def _renew(self) -> None:
+        """Ask the issuer, and note its answer, or that there is none."""
+        try:
+            async with asyncio.timeout(WITHIN_S):
+                self._addresses, self._keys = await self._published()
+            self._asked_ms, self._fault = self._clock.monotonic_ms(), ""
+        except (IssuerError, TimeoutError) as error:
+            fault = error if isinstance(error, IssuerError) else _silent(error)
+            self._failed_ms, self._fault = self._clock.monotonic_ms(), fault.detail
+        finally:
+            self._asking = None
+
+    @contextmanager
+    def _one_more_waiting(self) -> Iterator[None]:
+        if self._waiting >= MOST_WAITING:
+            raise IssuerError("too many requests wait for the OIDC issuer")
+        self._waiting += 1
+        try:
+            yield
+        finally:
+            self._waiting -= 1
+
+    async def _published(self) -> tuple[Mapping[str, str], Mapping[str, jwt.PyJWK]]:
+        """Return the issuer's addresses and its keys."""
         issuer = self._settings.issuer
         found = await self._get(f"{issuer.rstrip('/')}/.well-known/openid-configuration")
         if found.get("issuer") != issuer:
@@ -233,17 +290,20 @@ class Issuer:
                     keys[one["kid"]] = jwt.PyJWK(one)
                 except jwt.PyJWTError:  # of a kind that this library does not know, and so no token needs it
                     continue
-        self._addresses, self._keys = addresses, keys
-        self._asked_ms = self._clock.monotonic_ms()
+        return addresses, keys
 
     async def _get(self, address: str) -> dict[str, Any]:
         try:
             answer = await self._http.get(address)
         except (httpx.HTTPError, httpx.InvalidURL) as error:
-            raise IssuerError(f"the OIDC issuer does not answer: {type(error).__name__}") from error
+            raise _silent(error) from error
         if answer.status_code != HTTPStatus.OK:
             raise IssuerError(f"the OIDC issuer answers {answer.status_code}")
         return _object(answer)
+
+
+def _silent(error: Exception) -> IssuerError:
+    return IssuerError(f"the OIDC issuer does not answer: {type(error).__name__}")
 
 
 def _object(answer: httpx.Response) -> dict[str, Any]:
