@@ -17,7 +17,7 @@ from tarry.api.access.principal import ANYBODY, Principal, Scope, parsed_grants
 from tarry.api.access.protection import Protection
 from tarry.api.access.rates import Rates
 from tarry.api.access.request_log import printable
-from tarry.api.access.sessions import IDLE_MS, LONGEST_MS, Sessions, read_keys
+from tarry.api.access.sessions import IDLE_MS, LONGEST_MS, SKEW_MS, Sessions, read_keys
 from tarry.api.access.tokens import PREFIX, KnownTokens, TokenFile, parsed
 from tarry.api.access.watched import LOOK_EVERY_MS
 from tarry.api.metrics import ApiMetrics
@@ -149,8 +149,18 @@ def test_what_was_sealed_for_one_purpose_is_worth_nothing_for_another_and_not_fo
     assert sessions.unseal("login", sealed, 1_000) == ["a"]
     assert sessions.unseal("other", sealed, 1_000) is None
     assert sessions.read(sealed) is None
-    now.advance(1_000)
+    now.advance(1_000 + SKEW_MS)
     assert sessions.unseal("login", sealed, 1_000) is None
+
+
+@pytest.mark.parametrize(
+    ("age_ms", "holds"),
+    [(-SKEW_MS - 1, False), (-SKEW_MS, True), (IDLE_MS + SKEW_MS - 1, True), (IDLE_MS + SKEW_MS, False)],
+)
+def test_the_clocks_of_replicas_may_differ_by_a_minute(age_ms: int, holds: bool) -> None:
+    here, there = (Sessions(lambda: ("k" * 32,), ManualClock(now_ms)) for now_ms in (NOW_MS, NOW_MS + age_ms))
+    assert (there.read(here.begin("token", "hash")) is not None) == holds
+    assert (there.unseal("login", here.seal("login", ["a"]), IDLE_MS) == ["a"]) == holds
 
 
 def test_without_tokens_it_listens_on_the_loopback_only(tmp_path: Path) -> None:

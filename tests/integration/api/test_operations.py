@@ -13,7 +13,7 @@ from typing import Any, Final
 import httpx
 import pytest
 
-from tarry.api.access.sessions import Sessions, read_keys
+from tarry.api.access.sessions import SKEW_MS, Sessions, read_keys
 from tarry.api.operations.bulk import TOKEN_MS
 from tarry.client import DelayedMessage
 from tarry.clock import SystemClock
@@ -375,7 +375,7 @@ def test_a_token_that_is_not_ones_own_or_too_old_is_refused(place: Place) -> Non
     place.dead(target, 1)
     with place.client() as client, place.client("another") as another:
         token = plan(client, "/v1/dead:dismiss", target=target)["token"]
-        clock = ManualClock(SystemClock().now_ms() - TOKEN_MS - 1)
+        clock = ManualClock(SystemClock().now_ms() - TOKEN_MS - SKEW_MS)
         sessions = Sessions(lambda: read_keys(place.keys), clock)
         content = Sessions(lambda: read_keys(place.keys), SystemClock()).unseal("operation.dismiss", token, TOKEN_MS)
         assert content is not None

@@ -22,6 +22,9 @@ LONGEST_MS: Final = 12 * 3_600_000
 RENEWED_AFTER_MS: Final = 60_000
 """A cookie is written again if it is older, so that not each answer has one."""
 
+SKEW_MS: Final = 60_000
+"""By how much the clocks of two replicas may differ: what one has signed holds for the other."""
+
 _LEAST_KEY: Final = 32
 _SALT: Final = "tarry.session"
 
@@ -77,7 +80,7 @@ class Sessions:
         except (BadData, ValueError, TypeError):
             return None
         now_ms = self._clock.now_ms()
-        is_over = now_ms >= session.ends_ms or now_ms - session.seen_ms >= IDLE_MS
+        is_over = now_ms >= session.ends_ms or not _is_within(session.seen_ms, now_ms, IDLE_MS)
         return None if is_over or session.kind not in {"token", "oidc"} else session
 
     def renewed(self, session: Session) -> str | None:
@@ -92,12 +95,18 @@ class Sessions:
         return _as_text(self._serializer(f"{_SALT}.{purpose}").dumps([self._clock.now_ms(), content]))
 
     def unseal(self, purpose: str, text: str, within_ms: int) -> Any:
-        """Return what was sealed; None if it is not ours, or older than that."""
+        """Return what was sealed; None if it is not ours, or older than that.
+
+        Args:
+            purpose: what it was sealed for.
+            text: the sealed text.
+            within_ms: how old it may be, by a clock that agrees with that of whoever sealed it.
+        """
         try:
             at_ms, content = self._serializer(f"{_SALT}.{purpose}").loads(text)
         except (BadData, ValueError, TypeError):
             return None
-        return content if 0 <= self._clock.now_ms() - at_ms < within_ms else None
+        return content if _is_within(at_ms, self._clock.now_ms(), within_ms) else None
 
     def _serializer(self, salt: str) -> URLSafeSerializer:
         return URLSafeSerializer(
@@ -129,6 +138,11 @@ def read_keys(path: Path) -> tuple[str, ...]:
     if not keys or any(len(key) < _LEAST_KEY for key in keys):
         raise ConfigError(f"{path}: needs a key of {_LEAST_KEY} characters or more in each line")
     return keys
+
+
+def _is_within(at_ms: int, now_ms: int, within_ms: int) -> bool:
+    """Return whether a time, by the clock of any replica, is not longer ago than that."""
+    return -SKEW_MS <= now_ms - at_ms < within_ms + SKEW_MS
 
 
 def _as_text(signed: str | bytes) -> str:
