@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from starlette.datastructures import Headers
 from starlette.types import Message, Receive, Send
 from starlette.types import Scope as Connection
 
-from tarry.api.access.gate import Gate
+from tarry.api.access.gate import Gate, cookie_of
 from tarry.api.access.load import Load
 from tarry.api.access.principal import ANYBODY, Principal, Scope, parsed_grants
 from tarry.api.access.protection import Protection
@@ -161,6 +162,23 @@ def test_the_clocks_of_replicas_may_differ_by_a_minute(age_ms: int, holds: bool)
     here, there = (Sessions(lambda: ("k" * 32,), ManualClock(now_ms)) for now_ms in (NOW_MS, NOW_MS + age_ms))
     assert (there.read(here.begin("token", "hash")) is not None) == holds
     assert (there.unseal("login", here.seal("login", ["a"]), IDLE_MS) == ["a"]) == holds
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'other={"a": 1}; tarry=ours',
+        "a b=c; tarry=ours; last=x",
+        "weird@=1; tarry=ours",
+        'open="a; tarry=ours',
+        "latin=\xe9; tarry=ours",
+        "tarry=ours",
+    ],
+)
+def test_a_session_is_found_beside_cookies_of_other_programs_on_the_host(line: str) -> None:
+    headers = Headers(raw=[(b"cookie", line.encode("latin-1"))])
+    assert cookie_of(headers, "tarry") == "ours"
+    assert cookie_of(headers, "tarry-login") is None
 
 
 def test_without_tokens_it_listens_on_the_loopback_only(tmp_path: Path) -> None:

@@ -2,12 +2,11 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from http.cookies import CookieError, SimpleCookie
 from pathlib import Path
 from typing import Final
 
 from starlette.datastructures import Headers
-from starlette.requests import HTTPConnection
+from starlette.requests import HTTPConnection, cookie_parser
 
 from tarry.api.access.oidc import Issuer
 from tarry.api.access.principal import ANYBODY, Principal, parsed_grants
@@ -137,15 +136,11 @@ def cookie_name(scheme: str, purpose: str = "") -> str:
 
 
 def cookie_of(headers: Headers, name: str) -> str | None:
-    """Return the value of a cookie of a request."""
-    for line in headers.getlist("cookie"):
-        try:
-            found = SimpleCookie(line).get(name)
-        except CookieError:
-            continue
-        if found is not None:
-            return found.value
-    return None
+    """Return the value of a cookie of a request.
+
+    Python's own parser gives up at the first cookie that is malformed, which may be another program's on this host.
+    """
+    return next((found[name] for line in headers.getlist("cookie") if name in (found := cookie_parser(line))), None)
 
 
 def set_cookie(name: str, value: str, scheme: str, max_age_s: int, same_site: str = "Strict") -> str:
