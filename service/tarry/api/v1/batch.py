@@ -29,6 +29,7 @@ from tarry.api.access.principal import Scope as Needed
 from tarry.api.access.protection import BATCH
 from tarry.api.parts import Parts, given, parts_of
 from tarry.api.problems import Code, ProblemError, faults_text, problem_of, unexpected
+from tarry.api.protocol import READ_LATE
 from tarry.api.v1.answers import problems
 from tarry.api.v1.body import Line
 from tarry.api.v1.sending import Answer, Order, Sending, sending_of
@@ -206,8 +207,9 @@ class _Lines(Response):
         del self.headers["content-length"]
         self._one = one
 
-    async def __call__(self, _scope: Scope, _receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Scope, _receive: Receive, send: Send) -> None:
         """Write the lines as they are known."""
+        scope["state"][READ_LATE] = True
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         async with aclosing(self._one.answers()) as lines:
             async for line in lines:
