@@ -15,7 +15,7 @@ from tarry.api.access.audit import audit
 from tarry.api.access.identity import demand
 from tarry.api.access.principal import Scope
 from tarry.api.console.rendering import Page, PageRoute, ThePage
-from tarry.api.looking.due import FOREVER_MS
+from tarry.api.looking.due import FOREVER_MS, time_of
 from tarry.api.looking.paging import Wanted
 from tarry.api.operations.bulk import Bulk, bulk_of
 from tarry.api.operations.letters import WantedLetters
@@ -26,7 +26,7 @@ from tarry.api.parts import given
 from tarry.api.problems import ProblemError
 from tarry.errors import HeaderError
 from tarry.handle import Handle
-from tarry.units import parse_duration_ms, parse_instant_ms, shown
+from tarry.units import parse_duration_ms, shown
 
 SHOWN_ACTS: Final = 200
 SHOWN_OPERATIONS: Final = 50
@@ -91,13 +91,13 @@ async def plan_waiting(
         raise ProblemError(HTTPStatus.UNPROCESSABLE_ENTITY, "A name belongs to a key: fill in both.")
     try:
         by_ms = parse_duration_ms(by) if act == "move" else 0
-        from_ms = parse_instant_ms(due_from) if due_from else 0
-        until_ms = parse_instant_ms(due_until) if due_until else FOREVER_MS
         handles = [Handle.parse(one) for one in pick or ()]
     except (ValueError, HeaderError) as error:
         raise ProblemError(HTTPStatus.UNPROCESSABLE_ENTITY, str(error)) from error
     if act == "move" and by_ms < 1:
         raise ProblemError(HTTPStatus.UNPROCESSABLE_ENTITY, "Later by: at least 1ms.")
+    from_ms, until_ms = time_of("due_from", due_from) or 0, time_of("due_until", due_until)
+    until_ms = FOREVER_MS if until_ms is None else until_ms
     wanted = Wanted(from_ms, until_ms, target or None, key.encode() if key else None, name.encode() if name else None)
     if handles:
         wanted = Wanted.of_handles(handles)

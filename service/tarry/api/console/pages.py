@@ -3,7 +3,7 @@
 from http import HTTPStatus
 from typing import Annotated, Any, Final, NamedTuple
 
-from fastapi import APIRouter, FastAPI, Query
+from fastapi import APIRouter, FastAPI, Path, Query
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
@@ -15,7 +15,7 @@ from tarry.api.console import acts
 from tarry.api.console.bars import due_bars, hour_bars
 from tarry.api.console.rendering import STATIC, Page, PageRoute, ThePage, problem_page
 from tarry.api.console.values import FORMS, form_of, value_as
-from tarry.api.looking.due import FOREVER_MS
+from tarry.api.looking.due import FOREVER_MS, time_of
 from tarry.api.looking.letters import letter_of
 from tarry.api.looking.message import Content
 from tarry.api.looking.models import Messages, Problem
@@ -30,7 +30,7 @@ from tarry.errors import HeaderError
 from tarry.handle import Handle
 from tarry.headers import NAME, TARGET
 from tarry.kafka.topics import DEAD
-from tarry.units import format_duration, format_instant, parse_instant_ms
+from tarry.units import format_duration, format_instant
 
 IN_A_PAGE: Final = 50
 MOST_HITS: Final = 20
@@ -40,6 +40,8 @@ router = APIRouter(route_class=PageRoute, include_in_schema=False, default_respo
 
 Text = Annotated[str, Query(max_length=4096)]
 CursorText = Annotated[str, Query(max_length=16_000)]
+Partition = Annotated[int, Path(ge=0, le=2**31 - 1)]
+Offset = Annotated[int, Path(ge=0, le=2**63 - 1)]
 
 
 def install(app: FastAPI) -> None:
@@ -63,7 +65,7 @@ def install(app: FastAPI) -> None:
 async def overview(page: ThePage, due_from: Text = "", due_until: Text = "") -> Response:
     """Whether all is well, what waits by due time, and what is delivered."""
     answers, intake = page.answers, page.intake
-    from_ms, until_ms = _time("due_from", due_from), _time("due_until", due_until)
+    from_ms, until_ms = time_of("due_from", due_from), time_of("due_until", due_until)
     health, intakes = await answers.health(), await answers.intakes()
     pending = await answers.pending(intake, from_ms, until_ms)
     targets, published = (await answers.targets(intake)).targets, (await page.lookout.published(intake)).value
@@ -155,7 +157,7 @@ async def waiting(
     answers, intake = page.answers, page.intake
     if name and not key:
         raise ProblemError(HTTPStatus.UNPROCESSABLE_ENTITY, "A name belongs to a key: fill in both.")
-    from_ms, until_ms = _time("due_from", due_from), _time("due_until", due_until)
+    from_ms, until_ms = time_of("due_from", due_from), time_of("due_until", due_until)
     wanted = Wanted(
         from_ms or 0,
         FOREVER_MS if until_ms is None else until_ms,
@@ -320,8 +322,8 @@ async def dead(
 async def letter(
     page: ThePage,
     intake: str,
-    partition: int,
-    offset: int,
+    partition: Partition,
+    offset: Offset,
     as_: Annotated[str, Query(alias="as", max_length=8)] = "",
 ) -> Response:
     """One dead letter."""
@@ -345,7 +347,7 @@ async def letter(
 
 
 @router.get("/dead/{intake}/{partition}/{offset}/value")
-async def letter_value(page: ThePage, intake: str, partition: int, offset: int) -> Response:
+async def letter_value(page: ThePage, intake: str, partition: Partition, offset: Offset) -> Response:
     """The value of a dead letter, as an attachment."""
     content, target = await _letter(page, Sight(page.looker), intake, partition, offset)
     return _attachment(page, target, content)
@@ -504,12 +506,3 @@ def _done_hit(page: Page, result: dict[str, Any]) -> Hit:
 
 
 # -- parameters --------------------------------------------------------------------------------------------------------
-
-
-def _time(name: str, text: str) -> int | None:
-    if not text.strip():
-        return None
-    try:
-        return parse_instant_ms(text.strip())
-    except ValueError as error:
-        raise ProblemError(HTTPStatus.UNPROCESSABLE_ENTITY, f"{name}: {error}") from error

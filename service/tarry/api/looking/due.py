@@ -8,10 +8,13 @@ than a bucket is spread evenly over its range, and a row says by how wide a rang
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from http import HTTPStatus
 from itertools import pairwise
 from typing import Final, NamedTuple
 
+from tarry.api.problems import ProblemError
 from tarry.kafka.backlog_index import DueRange
+from tarry.units import MAX_EPOCH_MS, parse_instant_ms
 
 _S, _M, _H, _D = 1_000, 60_000, 3_600_000, 86_400_000
 STEPS_MS: Final = (10 * _S, _M, 10 * _M, _H, 6 * _H, _D, 7 * _D, 30 * _D, 365 * _D)
@@ -28,6 +31,24 @@ ROWS: Final = 24
 
 FOREVER_MS: Final = 4_102_444_800_000 * 10
 """Behind the due time of any message that a service accepts."""
+
+
+def time_of(name: str, text: str | None) -> int | None:
+    """Read a time of a query or a form; None if it was left out, or left empty.
+
+    Raises:
+        ProblemError: it is none, or outside the years 1970 to 9999.
+    """
+    if text is None or not text.strip():
+        return None
+    try:
+        # A plus sign in a URL is a space.
+        found = parse_instant_ms(text.strip().replace(" ", "+") if "T" in text else text.strip())
+    except ValueError as error:
+        raise ProblemError(HTTPStatus.UNPROCESSABLE_ENTITY, f"{name}: {error}") from error
+    if not 0 <= found <= MAX_EPOCH_MS:
+        raise ProblemError(HTTPStatus.UNPROCESSABLE_ENTITY, f"{name}: a time outside the years 1970 to 9999")
+    return found
 
 
 class Row(NamedTuple):

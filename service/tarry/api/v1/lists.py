@@ -9,7 +9,7 @@ from starlette.requests import HTTPConnection
 from tarry.api.access.identity import Asker, demand
 from tarry.api.access.principal import Scope
 from tarry.api.looking.answers import MOST_IN_A_PAGE, Answers
-from tarry.api.looking.due import FOREVER_MS
+from tarry.api.looking.due import FOREVER_MS, time_of
 from tarry.api.looking.lookout import lookout_of
 from tarry.api.looking.models import (
     Dead,
@@ -26,7 +26,6 @@ from tarry.api.looking.paging import MOST_MS, SEARCH_MS, Wanted
 from tarry.api.parts import parts_of
 from tarry.api.problems import ProblemError
 from tarry.api.v1.answers import problems
-from tarry.units import parse_instant_ms
 
 router = APIRouter(prefix="/v1", tags=["looking"], responses=problems(400, 404, 410))
 
@@ -154,18 +153,3 @@ async def dead(
 ) -> Dead:
     """Return the dead letters of an intake: by code and target, by hour, and a page, the newest first."""
     return await answers.dead(intake, limit, cursor, code, target, sent_again_too=sent_again)
-
-
-def time_of(name: str, text: str | None) -> int | None:
-    """Read a time.
-
-    Raises:
-        ProblemError: it is none.
-    """
-    if text is None:
-        return None
-    try:
-        # A plus sign in a URL is a space.
-        return parse_instant_ms(text.strip().replace(" ", "+") if "T" in text else text)
-    except ValueError as error:
-        raise ProblemError(HTTPStatus.UNPROCESSABLE_ENTITY, f"{name}: {error}") from error
