@@ -1,4 +1,4 @@
-"""Requests about operations while no broker answers."""
+"""Requests about operations and targets while no broker answers."""
 
 import asyncio
 from types import SimpleNamespace
@@ -11,6 +11,8 @@ from tarry.api.operations.bulk import Bulk
 from tarry.api.operations.picked import Picked
 from tarry.api.operations.records import Act, Asked
 from tarry.api.operations.table import Row
+from tarry.api.v1 import targets
+from tarry.api.v1.targets import Decision, Stop
 from tarry.errors import BrokerError
 
 KNOWN = Row(Asked("known", Act.REDRIVE, "in", "", Picked({0: [1]}), {"orders": 1}), 1)
@@ -48,5 +50,19 @@ def test_without_a_broker_known_operations_are_shown_and_nothing_waits() -> None
             await bulk.operation(ANYBODY, "another")
         with pytest.raises(BrokerError):
             await bulk.stop(ANYBODY, "known", "wrong")
+
+    asyncio.run(run())
+
+
+def test_without_a_broker_nobody_waits_for_a_decision_about_a_target() -> None:
+    parts: Any = SimpleNamespace(brokers=Brokers(), clock=SimpleNamespace(now_ms=lambda: 0))  # no cluster to ask
+    intakes: Any = SimpleNamespace(only=lambda: "in")
+    nothing: Any = None
+
+    async def run() -> None:
+        with pytest.raises(BrokerError):
+            await targets.pause(nothing, "orders", Stop(reason="wrong"), ANYBODY, parts, intakes)
+        with pytest.raises(BrokerError):
+            await targets.resume(nothing, "orders", Decision(reason="right"), ANYBODY, parts, intakes)
 
     asyncio.run(run())

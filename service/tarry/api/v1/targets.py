@@ -110,6 +110,7 @@ async def _decided(
     intake = intakes.named(body.intake, for_sending=False) if body.intake else intakes.only()
     wait_for_ms, clock = wait_ms(body.wait or CONFIRMED_WITHIN), parts.clock
     decided = Pause(topic, paused, body.reason, asker.name[:LONGEST_TEXT], clock.now_ms(), until_ms)
+    await parts.brokers.demand()
     loop = asyncio.get_running_loop()
     control = await loop.run_in_executor(None, Control, parts.cluster, parts.settings.service.group, clock)
     try:
