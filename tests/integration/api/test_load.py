@@ -13,7 +13,7 @@ from starlette.responses import JSONResponse
 from starlette.types import Receive, Scope, Send
 
 from tarry.api.access import load
-from tarry.api.access.load import BODIES, LOGIN_BYTES
+from tarry.api.access.load import BODIES, FORM_BYTES
 from tarry.config import Api
 from tests.support.api import make_token
 from tests.support.brokers import wait_until
@@ -117,7 +117,7 @@ def test_a_body_takes_room_until_its_request_is_answered(monkeypatch: pytest.Mon
         wait_until(lambda: status(port) == 200, "room")
 
 
-def test_no_body_of_a_stranger_is_read_except_a_small_one_that_logs_in(tmp_path: Path) -> None:
+def test_no_body_of_a_stranger_is_read_except_a_small_form(tmp_path: Path) -> None:
     path = tmp_path / "tokens.json"
     token = make_token(path, "sender", "send")
     with layered(handler, Api(max_body="64KiB", tokens=str(path))) as port, ExitStack() as lines:
@@ -125,15 +125,19 @@ def test_no_body_of_a_stranger_is_read_except_a_small_one_that_logs_in(tmp_path:
         stranger.post(MOST, b"")
         assert stranger.answer()[0] == 401
         stranger = lines.enter_context(Line(port))
-        stranger.post(LOGIN_BYTES + 1, b"", "/login")
+        stranger.post(FORM_BYTES + 1, b"", "/login")
         assert stranger.answer()[0] == 413
+        # A page says by itself that somebody must log in first.
+        stranger = lines.enter_context(Line(port))
+        stranger.post(FORM_BYTES, b"x" * FORM_BYTES, "/dead/plan")
+        assert stranger.answer()[0] == 200
         # Strangers that log in slowly keep each other out, and no sender.
         for _ in range(BODIES):
-            lines.enter_context(Line(port)).post(LOGIN_BYTES, b"x" * (LOGIN_BYTES - 1), "/login")
+            lines.enter_context(Line(port)).post(FORM_BYTES, b"x" * (FORM_BYTES - 1), "/login")
 
         def logged_in() -> int:
             with Line(port) as line:
-                line.post(LOGIN_BYTES, b"x" * LOGIN_BYTES, "/login")
+                line.post(FORM_BYTES, b"x" * FORM_BYTES, "/login")
                 return line.answer()[0]
 
         wait_until(lambda: logged_in() == 503, "no room")

@@ -10,12 +10,13 @@ from starlette.responses import RedirectResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tarry.api.access.gate import Credential, Gate, cookie_name, cookie_of, set_cookie
-from tarry.api.access.paths import OPEN, route_path
+from tarry.api.access.paths import route_path
 from tarry.api.access.rates import Rates
 from tarry.api.access.sessions import LONGEST_MS
 from tarry.api.problems import Code, ProblemError
 
 CHALLENGE: Final = {"WWW-Authenticate": 'Bearer realm="tarry"'}
+_OPEN: Final = frozenset({"/livez", "/readyz", "/metrics", "/login", "/logout", "/oidc/callback", "/oidc/login"})
 _LONGEST: Final = 20_000
 
 
@@ -44,14 +45,14 @@ class Authentication:
         headers = Headers(scope=scope)
         credential = await self._credential(headers, scope["scheme"])
         if credential is None:
-            if path not in OPEN and asks_for_a_page(path, scope["method"], headers):
+            if path not in _OPEN and asks_for_a_page(path, scope["method"], headers):
                 to = quote(path or "/", safe="/")
                 await RedirectResponse(f"{self._prefix}/login?next={to}", 303)(scope, receive, send)
                 return
         else:
             principal = credential.principal
             scope["state"] |= {"principal": principal, "credential": credential, "rates": self._rates}
-            if path not in OPEN and (after_s := self._rates.take(principal.name)):
+            if path not in _OPEN and (after_s := self._rates.take(principal.name)):
                 raise ProblemError(
                     HTTPStatus.TOO_MANY_REQUESTS,
                     f"{principal.name} makes too many requests to this replica",

@@ -2,7 +2,8 @@
 
 A body is read whole before anything handles it, and its bytes count from the moment at which they come until the
 request is answered. All bodies together are bounded, not each of them alone: there may be thousands of connections.
-Whoever has shown no token may only log in, which takes few bytes, and those count apart: they shut out no sender.
+Whoever has shown no token may only send forms of pages, such as the one that logs in: they take few bytes, and those
+count apart, so they shut out no sender.
 """
 
 import asyncio
@@ -14,7 +15,7 @@ from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tarry.api.access.identity import principal_of
-from tarry.api.access.paths import OPEN, route_path
+from tarry.api.access.paths import route_path
 from tarry.api.access.protection import BATCH, has_body
 from tarry.api.metrics import ApiMetrics
 from tarry.api.problems import RETRY_AFTER_S, Code, ProblemError
@@ -26,7 +27,7 @@ BODIES: Final = 64
 BODY_WITHIN_S: Final = 15.0
 """How long a body may take to come."""
 
-LOGIN_BYTES: Final = 16_384
+FORM_BYTES: Final = 16_384
 """The largest body of whoever has shown no token."""
 
 
@@ -44,7 +45,7 @@ class Load:
         self._settings = settings
         self._metrics = metrics
         self._of_senders = _Room(BODIES * settings.max_body_bytes)
-        self._of_strangers = _Room(BODIES * LOGIN_BYTES)
+        self._of_strangers = _Room(BODIES * FORM_BYTES)
         self._under_way = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -56,11 +57,12 @@ class Load:
         if not has_body(headers) or path == BATCH:
             await self._counted(scope, receive, send, None)
             return
-        if path in OPEN and "principal" not in scope["state"]:
-            body = _Body(self._of_strangers, min(LOGIN_BYTES, self._settings.max_body_bytes))
-        else:
+        if path.startswith("/v1/"):
             principal_of(HTTPConnection(scope))
+        if "principal" in scope["state"]:
             body = _Body(self._of_senders, self._settings.max_body_bytes)
+        else:
+            body = _Body(self._of_strangers, min(FORM_BYTES, self._settings.max_body_bytes))
         try:
             await self._counted(scope, await body.read(headers, receive), send, body)
         finally:

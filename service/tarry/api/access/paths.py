@@ -1,11 +1,6 @@
-"""The path of a request, without what a proxy put before it, and which paths need no token."""
-
-from typing import Final
+"""The path of a request, without what a proxy put before it."""
 
 from starlette.types import Scope
-
-OPEN: Final = frozenset({"/livez", "/readyz", "/metrics", "/login", "/logout", "/oidc/callback", "/oidc/login"})
-"""Paths that need no token."""
 
 
 def route_path(scope: Scope, prefix: str) -> str:
