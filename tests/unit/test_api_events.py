@@ -1,9 +1,9 @@
 """A stream of events that catches up with what was missed, without Kafka."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 import anyio
@@ -29,13 +29,16 @@ def said_of(
     look: Callable[[ManualClock], Awaitable[Chunk]],
     course: Callable[[AsyncIterator[ServerSentEvent]], Awaitable[None]],
     may_go_on: Callable[[], bool] = lambda: True,
+    *,
+    since: Mapping[int, int] = MappingProxyType({0: 0}),
+    ends: Mapping[int, int] = MappingProxyType({0: END}),
 ) -> None:
-    """Let a stream catch up from 0 to END by chunks, and follow what it says after its first event."""
+    """Let a stream catch up to the ends of partitions by chunks, and follow what it says after its first event."""
 
     @asynccontextmanager
     async def listen(_wish: Wish, among: object) -> AsyncIterator[Stream]:
         assert among
-        yield Stream(lambda _result: True, {0: END})
+        yield Stream(lambda _result: True, ends)
 
     async def run() -> None:
         clock = ManualClock(0)
@@ -48,7 +51,7 @@ def said_of(
         )
         streams = Streams(parts)
         streams.open(ANYBODY)
-        going = Going(parts, "in", WISH, {0: 0}, may_go_on, anyio.Event())
+        going = Going(parts, "in", WISH, dict(since), may_go_on, anyio.Event())
         async with aclosing(going.events(streams)) as said:
             await anext(said)
             await course(said)
@@ -108,3 +111,15 @@ def test_a_listener_whose_token_has_ended_does_not_catch_up_to_the_end() -> None
         assert next(ends) == 2_000
 
     said_of(look, course, lambda: False)
+
+
+def test_a_partition_that_was_added_meanwhile_is_read_from_its_begin() -> None:
+    async def look(_clock: ManualClock) -> Chunk:
+        return [(0, {"id": "a", "target": "orders"})], 10, 0
+
+    async def course(said: AsyncIterator[ServerSentEvent]) -> None:
+        event = text(await anext(said))
+        assert "event: result" in event
+        assert f"id: 0:{END},1:1" in event
+
+    said_of(look, course, since={0: END}, ends={0: END, 1: 10})

@@ -298,7 +298,8 @@ class Going:
 
     async def _missed(self, stream: Stream, since: dict[int, int]) -> AsyncIterator[ServerSentEvent]:
         """Yield what was written between two positions, and a sign of life while that is nothing for this listener."""
-        positions = {partition: since.get(partition, end) for partition, end in stream.joined.items()}
+        # A partition that an id does not name was added since: all of it was missed.
+        positions = {partition: since.get(partition, 0) for partition in stream.joined}
         for partition, end in stream.joined.items():
             while positions[partition] < end and not stream.is_over:
                 begin = positions[partition]
