@@ -59,7 +59,7 @@ def test_the_bodies_of_all_connections_together_are_bounded_and_what_goes_away_m
         with Line(port) as late:
             late.post(MOST, b"")
             found, headers, problem = late.answer()
-            assert (found, problem["code"]) == (503, "busy")
+            assert (found, problem["code"], problem["accepted"]) == (503, "busy", False)
             assert int(headers["retry-after"]) > 0
         # One that is whole is answered, and its room is free again.
         full[0].send(b"x")

@@ -162,7 +162,11 @@ class _Body:
 
 def _busy(detail: str, **headers: str) -> ProblemError:
     return ProblemError(
-        HTTPStatus.SERVICE_UNAVAILABLE, detail, Code.BUSY, headers={"Retry-After": str(RETRY_AFTER_S), **headers}
+        HTTPStatus.SERVICE_UNAVAILABLE,
+        detail,
+        Code.BUSY,
+        headers={"Retry-After": str(RETRY_AFTER_S), **headers},
+        accepted=False,
     )
 
 
