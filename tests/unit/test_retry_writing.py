@@ -4,12 +4,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, KafkaException
 
 from tarry.client.retry.core.message import OutgoingRecord
 from tarry.client.retry.writing import deliver
 
 TOO_LARGE, PURGED = KafkaError.MSG_SIZE_TOO_LARGE, KafkaError._PURGE_QUEUE
+BEHIND = KafkaError._STATE
+"""Of a record that is given when the transaction has failed already: it is refused at once, before any report."""
 
 
 class Reporting:
@@ -24,6 +26,9 @@ class Reporting:
         self._reports: dict[str, Any] = {}
 
     def produce(self, topic: str, _partition: int, _key: Any, _value: Any, _headers: Any, report: Any) -> None:
+        if (topic, BEHIND) in self._codes:
+            self._codes.remove((topic, BEHIND))
+            raise KafkaException(KafkaError(BEHIND))
         self._reports[topic] = report
 
     def deliver(self, has_failed: Callable[[], bool]) -> None:
@@ -45,6 +50,7 @@ class Reporting:
     [
         ([("a", PURGED), ("b", TOO_LARGE), ("c", PURGED)], TOO_LARGE, 1),
         ([("a", TOO_LARGE), ("b", PURGED), ("c", PURGED)], TOO_LARGE, 2),
+        ([("a", TOO_LARGE), ("b", BEHIND)], TOO_LARGE, 0),
         ([("a", None), ("b", PURGED), ("c", PURGED)], PURGED, 0),
         ([("a", None), ("b", None), ("c", None)], None, 0),
     ],

@@ -109,12 +109,13 @@ _CAUSED_BY_ANOTHER = frozenset(
         KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER,
         KafkaError.INVALID_PRODUCER_EPOCH,
         KafkaError.INVALID_TXN_STATE,
+        KafkaError._STATE,  # of a record that is given behind it
     }
 )
 
 
 def is_caused_by_another(error: KafkaError) -> bool:
-    """Return whether a delivery report says that a record failed only because another record of its transaction did."""
+    """Return whether an error of a record says that it failed only because another one of its transaction did."""
     return error.code() in _CAUSED_BY_ANOTHER
 
 

@@ -32,7 +32,8 @@ class Reader:
         on_warning: takes the text of an error from which the client recovers by itself.
         queue_kbytes: how much it fetches ahead.
         watch: tells when the client has stopped fetching and must be replaced; None: no check.
-        is_denial_final: whether a right that is missing is an error; otherwise it is a warning, and the reader waits.
+        is_denial_final: whether a right to a topic that is missing is an error; otherwise it is a warning, and the
+            reader waits. It needs no right to the group whose name the client library wants.
     """
 
     def __init__(
@@ -151,7 +152,7 @@ class Reader:
                     "was its retention changed, or its data deleted?",
                     place,
                 )
-            elif self._is_denial_final and error.code() in DENIED:
+            elif self._is_denial_final and error.code() in DENIED and record.topic() is not None:
                 raise translate_group(error, f"read {record.topic()}")
             else:
                 self._on_warning(error.str())
