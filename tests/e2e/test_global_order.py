@@ -24,11 +24,14 @@ def owner_of(services: Sequence[Serve]) -> Serve:
     That it was given the partition is not enough: another one that joins may be given it before this one serves.
     """
 
-    def owners() -> list[Serve]:
-        return [serve for serve in services if serves(serve)]
+    owners: list[Serve] = []
 
-    wait_until(lambda: len(owners()) == 1, "one of the services serves the partition", SERVES_WITHIN_S)
-    return owners()[0]
+    def has_one() -> bool:
+        owners[:] = [serve for serve in services if serves(serve)]  # once: it may be on its way to another one
+        return len(owners) == 1
+
+    wait_until(has_one, "one of the services serves the partition", SERVES_WITHIN_S)
+    return owners[0]
 
 
 def serves(serve: Serve) -> bool:
