@@ -88,7 +88,10 @@ _INTERNAL_TOPIC = re.compile(r"(.+)\.(?:results|journal|dead|parked|status|contr
 
 
 class ErrorCode(StrEnum):
-    """Why a record can never be delivered: the value of `tarry-error`, and the `reason` of a result."""
+    """Why a record can never be delivered: the value of `tarry-error`, and the `reason` of a result.
+
+    Journals number them in this order, so new ones come last.
+    """
 
     NO_DELAY = "no-delay"
     TWO_DELAYS = "two-delays"

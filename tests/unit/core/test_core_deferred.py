@@ -8,7 +8,7 @@ from tarry.core.batch import Batch
 from tarry.core.message import NEVER_MS
 from tarry.core.request.request import NameCancelRequest, Request
 from tarry.core.window.deferred import Deferred, NamedRecord
-from tarry.headers import DELIVER_AT, NAME, TARGET, Outcome
+from tarry.headers import DELIVER_AT, IF, NAME, TARGET, Outcome
 from tests.support.named_owner import NamedOwner
 
 if TYPE_CHECKING:
@@ -28,9 +28,10 @@ class Course:
         self.attempt = self.state.take_parked("orders", 9, self.now_ms)
         assert len(self.attempt) == 1
 
-    def send(self, target: str, delay_ms: int, *, named: bool) -> int:
+    def send(self, target: str, delay_ms: int, *, named: bool, condition: bytes = b"") -> int:
         headers: Headers = [(TARGET, target.encode()), (DELIVER_AT, b"%d" % (self.now_ms + delay_ms))]
         headers += [(NAME, b"x")] if named else []
+        headers += [(IF, condition)] if condition else []
         self.state.arrivals.accept(self.end, self.now_ms, b"k", b"v", headers, self.now_ms)
         self.end += 1
         return self.end - 1
@@ -56,6 +57,18 @@ def test_a_record_that_replaces_what_is_in_flight_is_decided_when_the_attempt_is
     assert len(course.state.take_parked("orders", 9, course.now_ms)) == 0
     course.fire()
     assert (course.state.held, course.state.held_bytes, course.state.low) == (0, 0, course.end)
+
+
+def test_nothing_waits_for_the_next_attempt_once_the_record_that_waited_is_skipped() -> None:
+    course = Course()
+    course.send("bills", 0, named=True, condition=b"absent")
+    assert course.state.wants_back()
+    course.state.park_again("orders", course.attempt)
+    (decision,) = course.fire(away={"orders"}).decisions
+    assert [answer.outcome for answer in decision.answers] == [Outcome.SKIPPED]
+    course.attempt = course.state.take_parked("orders", 9, course.now_ms)
+    assert len(course.attempt) == 1
+    assert not course.state.wants_back()
 
 
 def test_a_record_that_waits_for_an_attempt_that_commits_is_the_first_of_its_name() -> None:

@@ -2,6 +2,8 @@
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 from tarry.core.batch import Batch
 from tarry.core.partition import PartitionState
 from tarry.core.progress.checkpoint import Checkpoint, Geometry
@@ -99,6 +101,37 @@ def test_its_letter_is_written_after_a_take_over_between_the_decision_and_the_le
     assert after.names.decided_below == 1
     read(after, X)
     assert [dead.code for dead in fire(after).dead] == [ErrorCode.TARGET_NOT_ALLOWED]
+
+
+def test_its_letter_says_the_first_reason_if_it_has_no_fault_when_it_is_read_again() -> None:
+    state = taken_over(b"", 1)
+    read(state, X)
+    assert state.collect(NOW_MS)
+    decided = b"".join(decision.change for decision in state.take(1, NOW_MS).decisions)
+    after = taken_over(decided, 1, IntakePolicy("in", targets=("orders", "bills")))
+    read(after, X)
+    (dead,) = fire(after).dead
+    assert (dead.code, dead.name) == (ErrorCode.TARGET_NOT_ALLOWED, hidden_name(0))
+    assert "names wait" not in dead.detail
+
+
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [
+        (0, ErrorCode.TOO_MANY_NAMES),
+        (1, ErrorCode.NO_DELAY),
+        (25, ErrorCode.WRONG_PARTITION),
+        (26, ErrorCode.EXPIRED),
+        (28, ErrorCode.SCHEDULES_NOT_ACCEPTED),
+        (65_000, ErrorCode.TOO_MANY_NAMES),  # by a later version
+    ],
+)
+def test_journals_keep_the_number_of_a_reason(number: int, code: ErrorCode) -> None:
+    found = NameEntry(0, number, id_bytes(derived_id("in", 0, 0)))
+    state = taken_over(put(hidden_name(0), found), 1, IntakePolicy("in", targets=("bills",)))
+    read(state, X)
+    (dead,) = fire(state).dead
+    assert dead.code is code
 
 
 def test_a_rejected_record_leaves_the_message_of_its_name_alone_and_takes_no_room() -> None:

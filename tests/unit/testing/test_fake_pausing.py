@@ -251,6 +251,30 @@ def test_what_waited_for_a_pause_is_delivered_at_once_although_the_results_fit_n
     assert not service.said("target_still_away")
 
 
+def test_a_pause_ends_an_open_transaction_and_the_next_one_takes_as_much() -> None:
+    service = Service()
+    service.serve()
+    service.wait_confirmed(service.pause())
+    many = 60
+    for _ in range(many):
+        service.send()
+    service.run(PARK_AFTER_MS + 2_000)
+    service.broker.throttle(500)
+    service.resume()
+    service.until(lambda: service.broker.records("out", committed=False) or service.said("target_resumed"))
+    service.run(1_500)
+    service.pause()
+    service.until(lambda: len(service.said("target_paused")) == 2)
+    service.run(2_000)
+    service.broker.throttle(None)
+    assert service.delivered() == []
+    service.resume()
+    service.wait_delivered(many)
+    markers = service.broker.end("out") - len(service.broker.records("out", committed=False))
+    aborted = len(service.broker.records("out", committed=False)) > many
+    assert markers == 1 + aborted
+
+
 def test_no_transaction_begins_while_its_producer_is_being_built_for_smaller_batches(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -219,7 +219,7 @@ class Arrivals:
             # The next record of a schedule ends it, and its dead letter waits under the schedule's name.
             self._ready.bury(dead._replace(name=message.name, ends_schedule=verdict is NameVerdict.KEEP))
         elif verdict is NameVerdict.REFUSE:
-            dead = DeadMessage.of(message, ErrorCode.TOO_MANY_NAMES, f"{names.limit} names wait in this partition")
+            dead = DeadMessage.of(message, *self._refusal(message))
             dead = dead._replace(ends_schedule=False)  # it has not begun
             memory.held_bytes += dead.size_bytes
             self._ready.bury(dead)
@@ -240,13 +240,21 @@ class Arrivals:
             if planned is not None and planned.follows is not None:
                 return names.decide_next(message, planned.follows), None
             if type(record.request) is Rejection:
-                return names.reject(message), None
+                return names.reject(message, record.request.code), None
             naming = record.request.naming
             assert naming is not None, "the record has a name"  # noqa: S101
             # A schedule whose first occurrence was delivered goes on with the next one.
             repeats = planned is None and self._hot.has_delivered(message)
             return names.decide(message, naming.condition, repeats=repeats)
         return names.verdict_again(message), None
+
+    def _refusal(self, message: HeldMessage) -> tuple[ErrorCode, str]:
+        """Return why a message without a fault is refused, and that in words."""
+        assert message.name is not None, "it has a hidden name"  # noqa: S101
+        code = self._names.code_of(message.name)
+        if code is ErrorCode.TOO_MANY_NAMES:
+            return code, f"{self._names.limit} names wait in this partition"
+        return code, "it was refused when it was read first, and the service stopped before it wrote this dead letter"
 
     def _named(self, record: NamedRecord) -> HeldMessage:
         """Return the message, or the cancel, of a named record."""

@@ -45,7 +45,7 @@ from tarry.core.progress.name_records import (
 )
 from tarry.core.request.naming import Condition, hash_of
 from tarry.core.window.memory import Memory
-from tarry.headers import Outcome, id_bytes, id_text
+from tarry.headers import ErrorCode, Outcome, id_bytes, id_text
 
 DECISION_BYTES = 540
 """The memory of a decision that waits to be committed, without the record that it completes. Measured."""
@@ -64,6 +64,10 @@ RENEWED_AFTER, RENEWED_AFTER_SHARD = 100, 10
 
 MOST_SHARDS = 4
 """The most shards in one transaction."""
+
+
+_CODES = (ErrorCode.TOO_MANY_NAMES, *(code for code in ErrorCode if code is not ErrorCode.TOO_MANY_NAMES))
+"""The reasons in the order of their numbers in hidden entries."""
 
 
 class NameVerdict(Enum):
@@ -188,7 +192,7 @@ class Names:
         offset = message.sequence
         new = NameEntry(offset, message.due_ms, id_bytes(message.asker))
         if entry is None and self.count >= self.limit:
-            return self.reject(message), None
+            return self.reject(message, ErrorCode.TOO_MANY_NAMES), None
         answers: tuple[Answer, ...] = ()
         if entry is not None:
             answers = (_of_entry(Outcome.REPLACED, entry, ("replaced_by", offset)),)
@@ -223,15 +227,16 @@ class Names:
         message.name = hidden
         return NameVerdict.REFUSE
 
-    def reject(self, record: HeldMessage) -> NameVerdict:
+    def reject(self, record: HeldMessage, code: ErrorCode) -> NameVerdict:
         """Decide a named record that can never be delivered; it gets a hidden name until its dead letter is written.
 
-        Without the entry, a take-over would see a decided record that does not wait, and drop it.
+        Without the entry, a take-over would see a decided record that does not wait, and drop it. In place of a due
+        time, the entry has the reason: when the record is read again, it may have no fault any more.
         """
         offset = record.sequence
         record.name = hidden_name(offset)
         self._hidden.add(offset)
-        self._put(record.name, NameEntry(offset, 0, id_bytes(record.asker)), ())
+        self._put(record.name, NameEntry(offset, _CODES.index(code), id_bytes(record.asker)), ())
         return NameVerdict.REFUSE
 
     def decide_next(self, message: HeldMessage, follows: int) -> NameVerdict:
@@ -290,6 +295,7 @@ class Names:
 
     def _decided(self, decision: Decision) -> None:
         self.decided_below = decision.offset + 1
+        self._wanted = None  # the record that waited, if one did, is this one
         self._pending.append(decision)
 
     @staticmethod
@@ -323,6 +329,12 @@ class Names:
             return None
         self._hidden.add(offset)
         return hidden
+
+    def code_of(self, hidden: bytes) -> ErrorCode:
+        """Return why the record that waits under a hidden name was refused when it was read first."""
+        entry = self._index.find(hidden)
+        assert entry is not None, "the name was found before"  # noqa: S101
+        return _CODES[entry.due_ms] if entry.due_ms < len(_CODES) else ErrorCode.TOO_MANY_NAMES
 
     def is_admitted(self, message: HeldMessage) -> bool:
         """Whether the decision on a message is committed; True if it has no name."""

@@ -256,9 +256,8 @@ class Filer(SideTransactions[_Attempt]):
             state, message = alone
             attempt.verdicts.setdefault(state, {})[message.sequence] = (code, reason)
 
-    def _is_wanted_back(self, _attempt: _Attempt) -> bool:
-        """A filing delivers nothing: what is superseded is dropped when it is read again."""
-        return False
+    def _end_early(self, _attempt: _Attempt) -> None:
+        """Let it go on: a filing delivers nothing, and what is superseded is dropped when it is read again."""
 
     # -- 2 ----------------------------------------------------------------------------------------------------------
 

@@ -226,11 +226,12 @@ class Parking(SideTransactions[_Attempt]):
         """Return the partitions that have parked messages of a target, and in which it is not paused."""
         return [state for state in states if topic in state.parked and topic not in self._paused(state.intake)]
 
-    def _is_wanted_back(self, attempt: _Attempt) -> bool:
-        is_paused = not attempt.is_purge and any(
-            attempt.topic in self._paused(state.intake) for state, _ in attempt.batches
-        )
-        return is_paused or super()._is_wanted_back(attempt)
+    def _end_early(self, attempt: _Attempt) -> None:
+        is_paused = any(attempt.topic in self._paused(state.intake) for state, _ in attempt.batches)
+        if is_paused and not attempt.is_purge:
+            self._abort(attempt)  # its size is not the cause, so the bound stays
+        else:
+            super()._end_early(attempt)
 
     def stop(self) -> None:
         """Abort the open attempt, so that its partitions can be given up; its messages are parked again.

@@ -167,9 +167,8 @@ class SideTransactions(ABC, Generic[_Attempt]):
         elif attempt.failure:
             self._fail_attempt(attempt, attempt.failure)
         elif queued:
-            if self._is_late() and self._is_wanted_back(attempt):
-                self._bound_of(attempt).give_way(size_of(attempt.batches))
-                self._abort(attempt)
+            if self._is_late():
+                self._end_early(attempt)
         elif not self._has_written_last(attempt):
             self._commit(attempt)
 
@@ -184,10 +183,12 @@ class SideTransactions(ABC, Generic[_Attempt]):
         self._written_ms = self._clock.monotonic_ms()
         return True
 
-    def _is_wanted_back(self, attempt: _Attempt) -> bool:
-        """Whether a named record waits for the end of this transaction, and the last one was not aborted for that."""
-        has_given_way = self._bound_of(attempt).has_given_way
-        return not has_given_way and any(state.wants_back() for state, _ in attempt.batches)
+    def _end_early(self, attempt: _Attempt) -> None:
+        """Abort a transaction that takes long if a named record waits for it, and the last one was not for that."""
+        bound = self._bound_of(attempt)
+        if not bound.has_given_way and any(state.wants_back() for state, _ in attempt.batches):
+            bound.give_way(size_of(attempt.batches))
+            self._abort(attempt)
 
     def _is_late(self) -> bool:
         """Whether the records of the open transaction take longer than others wait for them.
