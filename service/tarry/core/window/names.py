@@ -65,7 +65,6 @@ RENEWED_AFTER, RENEWED_AFTER_SHARD = 100, 10
 MOST_SHARDS = 4
 """The most shards in one transaction."""
 
-
 _CODES = (ErrorCode.TOO_MANY_NAMES, *(code for code in ErrorCode if code is not ErrorCode.TOO_MANY_NAMES))
 """The reasons in the order of their numbers in hidden entries."""
 
