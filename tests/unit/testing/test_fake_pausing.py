@@ -153,13 +153,13 @@ class Service:
         pause = Pause(target, paused=True, reason="r", who="w", at_ms=self.clock.now_ms(), until_ms=until_ms)
         return self.control.write(intake, pause)
 
-    def park_by_a_pause(self) -> int:
-        """Pause a target, and let messages for it be parked; return how many."""
+    def park_by_a_pause(self, for_ms: int) -> int:
+        """Pause a target, send messages for it, and run for `for_ms` after they are parked; return how many."""
         self.wait_confirmed(self.pause())
         many = 60
         for _ in range(many):
             self.send()
-        self.run(PARK_AFTER_MS + 20_000)
+        self.run(PARK_AFTER_MS + for_ms)
         return many
 
     def resume(self, target: str = "out", intake: str = "in") -> int:
@@ -249,7 +249,7 @@ def test_a_new_owner_does_not_call_a_target_away_that_is_paused() -> None:
 def test_what_waited_for_a_pause_is_delivered_at_once_although_the_results_fit_no_batch_of_all() -> None:
     service = Service()
     service.serve()
-    many = service.park_by_a_pause()
+    many = service.park_by_a_pause(20_000)
     service.broker.configure("in" + RESULTS, max_message_bytes="1500")
     service.wait_confirmed(service.resume())
     service.wait_delivered(many)
@@ -259,7 +259,7 @@ def test_what_waited_for_a_pause_is_delivered_at_once_although_the_results_fit_n
 def test_a_pause_ends_an_open_transaction_and_the_next_one_takes_as_much() -> None:
     service = Service()
     service.serve()
-    many = service.park_by_a_pause()
+    many = service.park_by_a_pause(2_000)
     service.broker.throttle(500)
     service.resume()
     service.until(lambda: service.said("target_resumed"))
