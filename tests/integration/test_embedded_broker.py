@@ -187,6 +187,14 @@ def test_two_brokers_at_once_are_two_clusters_and_temporary_data_goes_with_them(
     assert not any(is_alive(pid) for pid in pids)
 
 
+def test_an_error_beside_a_broker_that_ended_by_itself_tells_of_its_end() -> None:
+    with pytest.raises(TimeoutError) as failed, EmbeddedBroker() as broker:
+        os.kill(broker.pid, signal.SIGKILL)
+        broker.wait()
+        raise TimeoutError("no answer")
+    assert [note.partition(":")[0] for note in failed.value.__notes__] == ["the broker had ended by itself, with code 137"]
+
+
 def test_it_listens_on_the_loopback_address_alone(shared: EmbeddedBroker) -> None:
     admin = AdminClient({"bootstrap.servers": shared.bootstrap_servers})
     servers = admin.list_topics(timeout=20.0).brokers.values()

@@ -72,7 +72,8 @@ _TERMINATED: Final = 128 + signal.SIGTERM
 class EmbeddedBroker:
     """One Kafka broker, which ends when this process ends.
 
-    A context manager: it starts the broker on entry and stops it on exit. Not thread-safe.
+    A context manager: it starts the broker on entry and stops it on exit. If the broker ended by itself, an error that
+    leaves the block gets a note with the last lines of the broker's logs. Not thread-safe.
 
     Args:
         port: the port for clients, on the loopback address only. 0: the first start chooses a free port, and later
@@ -236,6 +237,9 @@ class EmbeddedBroker:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if error is not None and self._process is not None and not self._process.running:
+            # Whoever waited for this broker in vain learns why: `stop` may delete its logs.
+            error.add_note(diagnosis.ended(self.data, self._process.wait(0)))
         self.stop()
 
     def _running_process(self) -> LeashedProcess:

@@ -1,4 +1,4 @@
-"""Finds the reason in a broker's logs why it did not start, and turns it into one line."""
+"""Finds the reason in a broker's logs why it did not start, or why it ended, and turns it into one line."""
 
 import re
 from pathlib import Path
@@ -30,8 +30,18 @@ def failed_start(data: Path, within_s: float, *, still_runs: bool) -> UsageError
         error = UsageError(f"the broker did not answer within {within_s:g} s; the machine may be busy: {_reason(said)}")
     else:
         error = UsageError(f"the broker ended during its start: {_reason(said)}")
-    error.add_note("\n".join(said.splitlines()[-_LINES_SHOWN:]))
+    error.add_note(_last_lines(said))
     return error
+
+
+def ended(data: Path, code: int | None) -> str:
+    """Return that a broker ended by itself, with its exit code, and the last lines of its logs.
+
+    Args:
+        data: the broker's data directory.
+        code: its exit code, or 128 + n for signal n.
+    """
+    return f"the broker had ended by itself, with code {code}:\n{_last_lines(_said(data))}"
 
 
 def _reason(said: str) -> str:
@@ -41,6 +51,10 @@ def _reason(said: str) -> str:
         return telling.group(0).strip()
     lines = said.split("\n")
     return next((line.strip() for line in reversed(lines) if line.strip()), "its logs are empty")
+
+
+def _last_lines(said: str) -> str:
+    return "\n".join(said.splitlines()[-_LINES_SHOWN:])
 
 
 def _said(data: Path) -> str:
