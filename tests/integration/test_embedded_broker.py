@@ -192,7 +192,9 @@ def test_an_error_beside_a_broker_that_ended_by_itself_tells_of_its_end() -> Non
         os.kill(broker.pid, signal.SIGKILL)
         broker.wait()
         raise TimeoutError("no answer")
-    assert [note.partition(":")[0] for note in failed.value.__notes__] == ["the broker had ended by itself, with code 137"]
+    assert [note.partition(":")[0] for note in failed.value.__notes__] == [
+        "the broker had ended by itself, with code 137"
+    ]
 
 
 def test_it_listens_on_the_loopback_address_alone(shared: EmbeddedBroker) -> None:
