@@ -47,14 +47,17 @@ demo: $(READY) ## run a broker, the service, a producer, a reader and the consol
 	$(BIN)/tarry demo --for $(FOR)
 
 browser: ## install Chromium for the tests of the console, if there is no browser; needs root and apt-get
-	@for name in "$$CHROMIUM" chromium chromium-browser google-chrome google-chrome-stable; do \
+	@for name in "$$CHROMIUM" chromium-headless-shell chromium chromium-browser google-chrome google-chrome-stable; do \
 		if [ -n "$$name" ] && command -v "$$name" > /dev/null; then exit 0; fi; \
 	done; \
 	if [ "$$ALLOW_SKIP" = 1 ]; then echo "no browser: the tests of the console skip"; exit 0; fi; \
 	if [ "$$(id -u)" != 0 ] || ! command -v apt-get > /dev/null; then \
 		echo "no browser: install Chromium (or, as root: make browser), set CHROMIUM to the path of one, or ALLOW_SKIP=1"; exit 1; \
 	fi; \
-	apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends chromium > /dev/null
+	export DEBIAN_FRONTEND=noninteractive; \
+	apt-get update -qq && for package in chromium-headless-shell chromium; do \
+		if apt-get install -qq -y --no-install-recommends $$package > /dev/null; then exit 0; fi; \
+	done; exit 1
 
 test: $(READY) browser ## run the test suite on a real broker, in 6 processes; another number: JOBS=2
 	$(SUITE)

@@ -188,13 +188,15 @@ def test_two_brokers_at_once_are_two_clusters_and_temporary_data_goes_with_them(
 
 
 def test_an_error_beside_a_broker_that_ended_by_itself_tells_of_its_end() -> None:
-    with pytest.raises(TimeoutError) as failed, EmbeddedBroker() as broker:
+    def wait_in_vain(broker: EmbeddedBroker) -> None:
         os.kill(broker.pid, signal.SIGKILL)
         broker.wait()
         raise TimeoutError("no answer")
-    assert [note.partition(":")[0] for note in failed.value.__notes__] == [
-        "the broker had ended by itself, with code 137"
-    ]
+
+    with pytest.raises(TimeoutError) as failed, EmbeddedBroker() as broker:
+        wait_in_vain(broker)
+    [note] = failed.value.__notes__
+    assert note.startswith("the broker had ended by itself, with code 137")
 
 
 def test_it_listens_on_the_loopback_address_alone(shared: EmbeddedBroker) -> None:

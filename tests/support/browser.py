@@ -1,6 +1,7 @@
 """A real browser: the Chromium of this machine, driven by Playwright, which brings none itself.
 
-`CHROMIUM` names it if it is not on the path. Without one, a test fails and says how to install it.
+Its headless shell, the same engine without windows, needs two thirds of the processor time, and comes first. `CHROMIUM`
+names the browser if it is not on the path. Without one, a test fails and says how to install it.
 """
 
 import os
@@ -16,7 +17,7 @@ from playwright.sync_api import Browser, ConsoleMessage, Dialog, Page, ViewportS
 
 from tests.support.lacking import lacks
 
-NAMES: Final = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+NAMES: Final = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 DESKTOP: Final = ViewportSize(width=1280, height=800)
 PHONE: Final = ViewportSize(width=390, height=844)
 ZONE: Final = "Europe/Berlin"
