@@ -53,6 +53,7 @@ def said(world: World, event: str) -> bool:
 
 
 @pytest.mark.parametrize("passed", [False, True], ids=["below-the-old-end", "beyond-the-old-end"])
+@pytest.mark.some_of("shape")
 @pytest.mark.parametrize("shape", [SHAPE, replace(SHAPE, protocol="consumer")], ids=["classic", "consumer"])
 def test_a_recreated_intake_is_refused_and_then_adopted_without_loss(seed: int, shape: Shape, passed: bool) -> None:
     world = served(seed, shape)

@@ -43,6 +43,7 @@ def start_anew(world: World, geometry: Geometry, *, killed: bool) -> Callable[[]
     return load_in_part
 
 
+@pytest.mark.some_of("killed")
 @pytest.mark.parametrize("killed", [False, True], ids=["ended", "killed"])
 @pytest.mark.parametrize(
     "shapes",
@@ -59,6 +60,7 @@ def test_an_intake_is_served_with_another_shape(seed: int, shapes: tuple[Geometr
     verify_kept(world, "other shapes", least_judged=LEAST_JUDGED)
 
 
+@pytest.mark.some_of("many")
 @pytest.mark.parametrize("many", [20, 0], ids=["progress", "idle"])
 @pytest.mark.parametrize(
     ("before", "after"), [(NO_LEVELS, SMALL_LEVELS), (SMALL_LEVELS, LARGE_LEVELS)], ids=["first levels", "other levels"]

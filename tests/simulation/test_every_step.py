@@ -48,6 +48,7 @@ def test_a_process_that_crashes_at_any_step_breaks_no_promise(seed: int, shape: 
 @pytest.mark.no_cover
 @pytest.mark.some_of("shape")
 @pytest.mark.parametrize("shape", list(SHAPES.values()), ids=SHAPES.keys())
+@pytest.mark.some_of("deed", 2)
 @pytest.mark.parametrize("deed", [crash_for_good, freeze, nap, lose], ids=lambda deed: deed.__name__)
 def test_a_process_disturbed_at_any_step_breaks_no_promise(seed: int, shape: Shape, deed: Deed, pick: Pick) -> None:
     outcomes = [at_a_step(seed, shape, index, deed) for index in pick(seed, shape)]

@@ -53,7 +53,7 @@ def test_the_delays_of_these_tests_go_through_the_expected_levels(seed: int, nam
     verify_kept(world, "nothing", least_judged=LEAST_JUDGED)
 
 
-@pytest.mark.some_of("shape", 2)
+@pytest.mark.some_of("shape")
 def test_the_order_is_the_logs_through_crashes(seed: int, shape: Shape) -> None:
     world = serve(seed, shape)
 
@@ -67,7 +67,7 @@ def test_the_order_is_the_logs_through_crashes(seed: int, shape: Shape) -> None:
     verify_kept(world, "crashes", least_judged=LEAST_JUDGED)
 
 
-@pytest.mark.some_of("shape", 2)
+@pytest.mark.some_of("shape")
 def test_the_order_is_the_logs_where_its_time_steps_back(seed: int, shape: Shape) -> None:
     """Each new leader stamps by another clock, and a crash must not change the due times."""
     world = serve(seed, shape)
@@ -81,7 +81,7 @@ def test_the_order_is_the_logs_where_its_time_steps_back(seed: int, shape: Shape
     verify_kept(world, "leaders that move, and crashes", least_judged=LEAST_JUDGED)
 
 
-@pytest.mark.some_of("shape", 2)
+@pytest.mark.some_of("shape")
 def test_timestamps_an_hour_ahead_delay_no_message_and_the_logs_order_is_kept(seed: int, shape: Shape) -> None:
     """A leader's clock is wrong for a moment or longer, and a new owner reads such timestamps once more."""
     world = serve(seed, shape)
@@ -103,7 +103,7 @@ def test_nothing_is_filed_with_a_due_time_that_a_new_owner_would_not_compute_aga
         verify_kept(ahead_at_the_edge(seed), "a leader whose clock is ahead, and crashes", least_judged=LEAST_JUDGED)
 
 
-@pytest.mark.some_of("shape", 2)
+@pytest.mark.some_of("shape")
 def test_the_order_is_the_logs_where_the_services_clock_steps(seed: int, shape: Shape) -> None:
     world = serve(seed, shape)
 
@@ -116,7 +116,7 @@ def test_the_order_is_the_logs_where_the_services_clock_steps(seed: int, shape: 
     verify_kept(world, "a clock that steps", least_judged=LEAST_JUDGED)
 
 
-@pytest.mark.some_of("shape", 2)
+@pytest.mark.some_of("shape")
 @pytest.mark.parametrize("is_behind_at_first", [True, False], ids=["from-the-start", "set-back"])
 def test_nothing_is_early_when_a_clock_that_was_behind_is_set_right(
     seed: int, shape: Shape, *, is_behind_at_first: bool
@@ -142,7 +142,7 @@ def test_nothing_is_early_when_a_clock_that_was_behind_is_set_right(
     verify_kept(world, "clocks that were behind", least_judged=LEAST_JUDGED)
 
 
-@pytest.mark.some_of("shape", 2)
+@pytest.mark.some_of("shape")
 def test_the_order_is_the_logs_where_the_target_was_away(seed: int, shape: Shape) -> None:
     """The target is away for longer than all buckets of a level last, so what a take-over finds closed is one range."""
     world = serve(seed, replace(shape, memory_budget_bytes=OVERSIZED_BYTES))
@@ -157,7 +157,7 @@ def test_the_order_is_the_logs_where_the_target_was_away(seed: int, shape: Shape
     verify_kept(world, "a target that was away", least_judged=LEAST_JUDGED)
 
 
-@pytest.mark.some_of("shape", 2)
+@pytest.mark.some_of("shape")
 def test_the_order_is_the_logs_where_buckets_are_larger_than_memory(seed: int, shape: Shape) -> None:
     world = serve(seed, replace(shape, memory_budget_bytes=OVERSIZED_BYTES, partitions=1, processes=1))
     for _ in range(10):
@@ -167,7 +167,7 @@ def test_the_order_is_the_logs_where_buckets_are_larger_than_memory(seed: int, s
     verify_kept(world, "oversized buckets", least_judged=LEAST_JUDGED)
 
 
-@pytest.mark.some_of("shape", 2)
+@pytest.mark.some_of("shape")
 def test_the_order_is_the_logs_after_an_outage_longer_than_a_level(seed: int, shape: Shape) -> None:
     world = serve(seed, replace(shape, memory_budget_bytes=OVERSIZED_BYTES))
     send_for_a_while(world)
@@ -184,7 +184,7 @@ def test_the_order_is_the_logs_after_an_outage_longer_than_a_level(seed: int, sh
     verify_kept(world, "away for a minute", least_judged=LEAST_JUDGED)
 
 
-@pytest.mark.some_of("shape", 2)
+@pytest.mark.some_of("shape")
 def test_the_order_is_the_logs_where_the_groups_offsets_are_lost(seed: int, shape: Shape) -> None:
     """A copy of the checkpoint has the due time of the record below its watermark."""
     world = serve(seed, shape)
@@ -205,7 +205,7 @@ def test_the_order_is_the_logs_where_the_groups_offsets_are_lost(seed: int, shap
     verify_kept(world, "offsets that were lost", least_judged=LEAST_JUDGED)
 
 
-@pytest.mark.some_of("shape", 2)
+@pytest.mark.some_of("shape")
 @pytest.mark.parametrize("deed", DEEDS)
 def test_the_order_is_the_logs_whatever_step_is_disturbed(seed: int, shape: Shape, deed: Deed) -> None:
     """Disturbs a few steps of the run, because all of them take too long for a suite."""

@@ -53,6 +53,7 @@ def test_a_target_that_is_back_catches_up_while_messages_for_it_go_on_to_come_in
 
 
 @pytest.mark.parametrize("is_summed_up", [False, True])
+@pytest.mark.some_of("by")
 @pytest.mark.parametrize("by", [1, 2, 20])
 def test_a_leader_that_names_too_low_an_end_of_the_parked_log_loses_no_message(
     seed: int, by: int, is_summed_up: bool

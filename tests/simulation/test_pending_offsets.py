@@ -69,6 +69,7 @@ def send_and_run(world: World, ms: int) -> None:
         world.run(20_000)
 
 
+@pytest.mark.some_of("shape")
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES.keys())
 def test_the_missed_ends_of_dead_owners_transactions(seed: int, shape: Shape) -> None:
     world = serve(seed, shape)
@@ -76,6 +77,7 @@ def test_the_missed_ends_of_dead_owners_transactions(seed: int, shape: Shape) ->
     verify_served(world, "missed ends", since)
 
 
+@pytest.mark.some_of("geometry")
 @pytest.mark.parametrize("geometry", [NO_LEVELS, SMALL_LEVELS], ids=["no levels", "levels"])
 def test_ends_that_were_missed_for_so_long_that_the_journal_was_trimmed(seed: int, geometry: Geometry) -> None:
     """The last offset that the coordinator knows is then older than the journal: the last copy in there is not."""
