@@ -144,9 +144,8 @@ def test_each_page_works_without_javascript(scene: Scene, without_scripts: Page,
 def test_the_overview_counts_what_waits_and_its_bars_zoom(scene: Scene, browser: Browser) -> None:
     with opened(browser) as watched:
         watched.page.goto(scene.url)
-        bars = watched.page.locator(".bars a")
-        expect(bars.first).to_be_visible()
-        bars.last.click()
+        # Of all bars, this one certainly holds messages: the counts of later ones are spread over wider buckets.
+        watched.page.get_by_title(re.compile(r"due within 1 h(?!\w)")).click()
         watched.page.wait_for_url(re.compile("due_from="))
         watched.page.get_by_role("link", name="List these messages").click()
         expect(watched.page.locator("tbody tr").first).to_be_visible()
