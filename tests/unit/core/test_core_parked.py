@@ -7,6 +7,7 @@ import pytest
 
 from tarry.core.batch import Batch, FiledRun, Filing
 from tarry.core.message import FiledMessage, HeldMessage, HeldPurge
+from tarry.core.progress.done_set import DoneSet
 from tarry.core.progress.journal import (
     DoneEntry,
     Entry,
@@ -852,3 +853,11 @@ def test_a_done_record_below_the_first_offset_takes_nothing_away() -> None:
     assert found.reached == 45
     assert [found.by_target()["out.a-b_c"].holds(offset) for offset in (39, 40, 41)] == [False, False, True]
     assert "other" not in found.by_target()
+
+
+def test_a_message_that_is_missing_where_a_range_had_one_is_looked_for_there_alone() -> None:
+    """What is below was done, and nothing tells that any more: it would be delivered again."""
+    log = TargetLog("out", 1, 0)
+    log.recover(10, 11, 1, DoneSet())
+    log.learn(0, 20, [])
+    assert (log.next_run(), log.low) == ((10, 11), 10)
