@@ -237,9 +237,9 @@ class EmbeddedBroker:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if error is not None and self._process is not None and not self._process.running:
+        if error is not None and self._process is not None and (code := self._process.wait(0)) is not None:
             # Whoever waited for this broker in vain learns why: `stop` may delete its logs.
-            error.add_note(diagnosis.ended(self.data, self._process.wait(0)))
+            error.add_note(diagnosis.ended(self.data, code))
         self.stop()
 
     def _running_process(self) -> LeashedProcess:

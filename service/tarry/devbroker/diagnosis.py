@@ -34,7 +34,7 @@ def failed_start(data: Path, within_s: float, *, still_runs: bool) -> UsageError
     return error
 
 
-def ended(data: Path, code: int | None) -> str:
+def ended(data: Path, code: int) -> str:
     """Return that a broker ended by itself, with its exit code, and the last lines of its logs.
 
     Args:
