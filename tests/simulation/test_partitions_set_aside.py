@@ -136,7 +136,7 @@ def test_a_topic_of_ours_that_stays_unknown_has_its_partitions_quarantined(seed:
     world = World(seed, Shape(partitions=2, processes=1))
     world.start()
     assert world.run_until(lambda: serving(world), 30_000)
-    world.hide("in.journal", 2 * SURE_AFTER_MS)
+    world.hide("in.journal", 3 * SURE_AFTER_MS)
     keep_sending(world, 10_000)
     assert set(events(world, "partition_quarantined")) == {("in", 0), ("in", 1)}
     keep_sending(world, TRY_EVERY_MS)

@@ -59,8 +59,7 @@ def test_a_message_that_only_fits_compressed_is_filed_and_is_a_whole_dead_letter
     world.send(20)
     world.send_large(5 * MEGABYTE, target="orders", delay_ms=5_000)
     world.send(20)
-    world.run(9_000)
-    assert not world.unseen()
+    assert world.run_until(lambda: not world.unseen(), 25_000)
     verify_kept(world, "a message that only fits compressed, and waits", least_judged=LEAST_JUDGED)
 
 

@@ -236,6 +236,18 @@ class FakeBroker:
 
     # -- the cluster ------------------------------------------------------------------------------------------------
 
+    @property
+    def steps(self) -> int:
+        """The number of steps of all processes so far."""
+        return self._server.steps
+
+    def wait_at_most(self, longest_ms: int | None) -> None:
+        """Have consumers wait for records for at most so long, whatever their timeout; None: as long as it.
+
+        One thread runs all processes of a simulation. So while one waits, time passes for the others.
+        """
+        self._server.longest_wait_ms = longest_ms
+
     def throttle(self, bytes_per_s: int | None) -> None:
         """Limit the bytes that the producers of each process may write (`producer_byte_rate`); None: no limit."""
         self._server.quota.bytes_per_s = bytes_per_s

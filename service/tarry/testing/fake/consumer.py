@@ -211,7 +211,8 @@ class FakeConsumer:
 
     def _consume(self, most: int, timeout: float) -> list[Event]:
         clock = self._wire.clock
-        ends_ms = clock.monotonic_ms() + (FOR_EVER_MS if timeout < 0 else round(timeout * 1000))
+        wait_ms, longest_ms = FOR_EVER_MS if timeout < 0 else round(timeout * 1000), self._wire.server.longest_wait_ms
+        ends_ms = clock.monotonic_ms() + (wait_ms if longest_ms is None else min(wait_ms, longest_ms))
         while True:
             if found := self._serve(most):
                 return found

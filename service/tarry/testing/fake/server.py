@@ -69,6 +69,8 @@ class Server:
         """The number of times that the cluster was stopped."""
         self.steps = 0
         """The number of steps so far."""
+        self.longest_wait_ms: int | None = None
+        """How long a consumer waits for records at most, whatever its timeout; None: as long as its timeout."""
         self.members: list[Member] = []
         """Clients that are members of groups."""
         self._latency_ms = latency_ms

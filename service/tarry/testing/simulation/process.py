@@ -51,10 +51,6 @@ Disturbance = Callable[["Process", Step], Fate | None]
 """Called at every step of a process. It may crash or pause the process, or lose an answer."""
 
 
-IDLE_WAIT_MS = 10
-"""Short, because the processes of a simulation take turns: while one waits, time passes for all of them."""
-
-
 @dataclass(frozen=True, slots=True)
 class Role:
     """The settings that all processes of a simulation share.
@@ -159,7 +155,6 @@ class Process:
             upkeep=role.upkeep,
             sum_up_after=10,
             park_after_ms=role.park_after_ms,
-            idle_wait_ms=IDLE_WAIT_MS,
             obeys_pauses=role.obeys_pauses,
             # Nothing depends on what it finds, and each of its requests would change what happens in a world.
             open_after_ms=0,

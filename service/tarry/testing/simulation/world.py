@@ -63,6 +63,7 @@ from tarry.testing.simulation.known import Known
 from tarry.testing.simulation.limits import Limits, drawn, expiry
 from tarry.testing.simulation.naming import SentNamed
 from tarry.testing.simulation.oracle import Seen, check, check_log_order
+from tarry.testing.simulation.pace import IDLE_MS, Pace
 from tarry.testing.simulation.pausing import PausedTarget, PausedTargets
 from tarry.testing.simulation.process import Crash, Disturbance, Process, Role
 from tarry.testing.simulation.repeating import Occurred, Repeating, SentRepeating
@@ -87,7 +88,6 @@ APART_BYTES = 300_000
 """A size with which a dead letter goes in a transaction of letters only."""
 WIDE_BYTES = 1_114_124
 """The message limit with which the service creates the internal topics of an intake."""
-IDLE_MS = 10
 PATIENCE_MS = 20_000
 """How long after its due time a message must be visible, if there is no disturbance.
 
@@ -144,6 +144,7 @@ class Shape:
         max_poll_ms: the maximum poll interval.
         park_after_ms: how long a message stays in memory before it is filed to the parked log.
         pauses: whether targets can be paused.
+        is_fine: whether time passes in small steps also while nothing happens.
     """
 
     protocol: Literal["classic", "consumer"] = "classic"
@@ -174,6 +175,7 @@ class Shape:
     max_poll_ms: int = MAX_POLL_INTERVAL_MS
     park_after_ms: int = PARK_AFTER_MS
     pauses: bool = False
+    is_fine: bool = False
 
 
 def nothing(_process: Process, _step: Step) -> None:
@@ -230,6 +232,7 @@ class World:
             latency_ms=shape.latency_ms,
             fetch_most=shape.fetch_most,
         )
+        self._pace = Pace(self.broker, is_fine=shape.is_fine)
         self.sent: list[Sent] = []
         self.cancels: list[SentCancel] = []
         self.purges: list[SentPurge] = []
@@ -270,17 +273,18 @@ class World:
         self._paused = 0
         self._narrowed: set[str] = set()
         self._last_due_ms: dict[Place, int] = {}
-        self._build()
+        self._reader = self._build()
         self.pausing = PausedTargets(INTAKE, GROUP, shape.partitions, self.broker)
         self.processes = [self._new(f"p{number}") for number in range(shape.processes)]
-        self._reader = self._read()
 
     # -- its parts --------------------------------------------------------------------------------------------------
 
-    def _build(self) -> None:
+    def _build(self) -> Consumer:
+        """Create the topics; return a reader of all that is delivered, and of dead letters and results."""
         self._prepare()
         for topic, count in self.shape.targets:
             self.broker.make_topic(topic, count)
+        return self._read()
 
     def _role(self) -> Role:
         shape = self.shape
@@ -589,6 +593,7 @@ class World:
         """Run one turn of each running process, in random order."""
         self._restart_due_processes()
         before_ms = self.clock.monotonic_ms()
+        self._pace.begin_round(self.processes)
         for process in self.random.sample(self.processes, len(self.processes)):
             if not process.paused:
                 ended = len(process.errors)
@@ -611,6 +616,7 @@ class World:
         self._resume_all()
         self._let_all_arrive()
         self._end_schedules()
+        self._pace.is_fine = False  # nothing is delivered any more
         self.run(EMPTIED_MS if self.shape.geometry.levels else 1_000)
         # If the answer to a request that empties a slot was lost, the service repeats it only after its timeout.
         self.run_until(lambda: not self._left_behind(), SETTLE_MS)
