@@ -39,7 +39,8 @@ setup: $(READY) ## create a virtual environment with the locked dependencies
 $(READY): requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "tarry needs Python 3.11 or newer: make PYTHON=python3.12"; exit 1; }
 	$(PYTHON) -m venv --clear $(VENV)
-	$(BIN)/python -m pip install --quiet --require-hashes --no-deps -r requirements.lock
+	@# Python compiles a module at its first import, and most modules of the dependencies are never imported.
+	$(BIN)/python -m pip install --quiet --require-hashes --no-deps --no-compile -r requirements.lock
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
 	@touch $(READY)
 
