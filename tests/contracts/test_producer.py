@@ -101,6 +101,18 @@ def test_a_batch_is_written_in_its_order(kafka: Kafka, topic: str) -> None:
     assert {record.key() for record in reading.records} == {b"key"}
 
 
+def test_a_batch_for_a_transaction_that_has_failed_is_marked_with_its_state(kafka: Kafka, topic: str) -> None:
+    small = kafka.make_topic(max_message_bytes=1_000)
+    producer = kafka.producer()
+    producer.begin_transaction()
+    producer.produce(small, b"x" * 2_000, partition=0)
+    _until_sent(kafka, producer)
+    records = [{"value": b"a"}, {"value": b"b"}]
+    assert producer.produce_batch(topic, records, 0) == 0
+    assert [record["_error"].code() for record in records] == [KafkaError._STATE] * 2  # type: ignore[attr-defined]
+    producer.abort_transaction(CALL_S)
+
+
 def test_a_batch_marks_those_that_find_no_room(kafka: Kafka, topic: str, narrow: Producer) -> None:
     records = [{"value": b"%d" % number} for number in range(ROOM + 5)]
     added = narrow.produce_batch(topic, records, 0)

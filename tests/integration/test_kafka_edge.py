@@ -141,6 +141,21 @@ def test_more_than_the_queue_holds_finds_room_as_it_empties(stage: Stage) -> Non
     assert values(stage, stage.target) == one_by_one + together
 
 
+def test_a_transaction_that_has_failed_takes_no_more_records_and_does_not_wait_for_room(stage: Stage) -> None:
+    stage.make_topic(stage.target, max_message_bytes="2000")
+    transactor = transactor_of(stage)
+    failed: list[KafkaError | None] = []
+    transactor.begin()
+    transactor.produce(stage.target, 0, None, bytes(5_000), None, lambda error, _record: failed.append(error))
+    transactor.deliver(lambda: bool(failed))
+    assert failed == [KafkaError.MSG_SIZE_TOO_LARGE]
+    with pytest.raises(AbortableError) as refused:
+        transactor.produce_all(stage.target, 0, [{"key": b"k", "value": b"small"}])
+    # To wait for room would take half a minute, in which the worker does nothing else.
+    assert refused.value.code == "_STATE"
+    transactor.abort()
+
+
 # -- messages of every kind --------------------------------------------------------------------------------------------
 
 

@@ -273,7 +273,7 @@ class Transactor:
             on_failure: called with the error and the record if one could not be delivered.
 
         Raises:
-            AbortableError: the queue had no room for all of them.
+            AbortableError: the queue had no room for all of them, or the transaction has failed already.
         """
         left = records
         while left:
@@ -284,12 +284,14 @@ class Transactor:
                 continue
             if added == len(left):
                 return
-            # The client library marks only the refused records. A full queue is the only cause that passes.
+            # The client library marks only the refused records.
             left = [record for record in left if "_error" in record]
             if not left:
                 raise AbortableError(f"the client library accepted only {added} of {len(records)} records for {topic}")
-            for record in left:
-                record.pop("_error")
+            errors: list[Any] = [record.pop("_error") for record in left]
+            # A full queue is the only cause that passes. A transaction that has failed takes no records any more.
+            if (error := next((one for one in errors if one.code() != KafkaError._QUEUE_FULL), None)) is not None:
+                raise AbortableError(f"could not write to {topic}: {error.str()}", error.name())
             self._make_room()
 
     def send_offsets(self, offsets: dict[Place, OffsetMetadata], group_metadata: Any) -> None:
