@@ -103,15 +103,18 @@ def test_a_machine_whose_clock_is_wrong_is_noted_with_its_name(
     stage = checked.stage
     [own] = clocks_of(stage.cluster, stage.intake, stage.offsets, Later(0))
     assert -5_000 <= own.ahead_ms <= 100
-    for ahead_ms, host in ((5_000, "fast"), (-20_000, "slow"), (-1_000, "right")):
+    # An hour, because the way to the broker, which takes seconds on a busy machine, counts as behind.
+    for ahead_ms, host in ((3_600_000, "fast"), (-3_600_000, "slow"), (-1_000, "right")):
         monkeypatch.setattr("tarry.kafka.broker_time.node", lambda host=host: host)
         asked = BrokerTime(stage.cluster, [stage.intake], Later(ahead_ms), Events())
         asked.ask(1.0)
         wait_until(lambda asked=asked: asked.look(0.1), "the broker answers")  # type: ignore[misc]
         asked.close()
     fast, slow = checked.lines()
-    assert fast.startswith(("note clock of fast: was 4s ahead of", "note clock of fast: was 5s ahead of"))
-    assert slow.startswith(("note clock of slow: was 20s behind", "note clock of slow: was 21s behind"))
+    assert fast.startswith(("note clock of fast: was 1h ahead of", "note clock of fast: was 59m"))
+    assert slow.startswith("note clock of slow: was 1h")
+    assert " ahead of the brokers" in fast
+    assert " behind the brokers" in slow
 
 
 def test_done_records_that_are_not_deleted_are_noted(checked: Checked, monkeypatch: pytest.MonkeyPatch) -> None:
