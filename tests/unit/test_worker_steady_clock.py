@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from tarry.errors import UsageError
-from tarry.kafka.broker_time import TOLERANCE_MS, BrokerTime, refuse_a_clock_that_is_ahead
+from tarry.kafka.broker_time import TOLERANCE_MS, BrokerTime, ComparedClock, refuse_a_clock_that_is_ahead
 from tarry.kafka.offsets import Offsets
 from tarry.kafka.settings import Cluster
 from tarry.service.metrics.families import CLOCK_AHEAD, CLOCK_SKEW
@@ -270,3 +270,10 @@ def test_brokers_that_did_not_tell_their_time_at_the_start_are_asked_soon() -> N
     machine.steady = SteadyClock(machine.own, brokers, machine.say)
     machine.run(120_000)
     assert machine.steady.latest_ms() >= machine.world.now_ms() - 100
+
+
+@pytest.mark.parametrize(
+    ("ahead_ms", "is_wrong"), [(-10_001, True), (-10_000, False), (0, False), (2_000, False), (2_001, True)]
+)
+def test_a_clock_is_wrong_from_some_seconds_on(ahead_ms: int, is_wrong: bool) -> None:
+    assert ComparedClock("a", ahead_ms, 0).is_wrong == is_wrong
